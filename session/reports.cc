@@ -257,6 +257,7 @@ void Reports::FillRows(const StepReport& step, const Collectives& collectives,
   of_all_.Put("seconds", step.seconds());
   of_all_.Put("data_seconds", step.data_seconds);
   of_all_.Put("average_seconds", step.average_seconds);
+  of_all_.Put("blocked_seconds", step.blocked_seconds);
   of_all_.Put("collective_seconds", step.collective_seconds);
   of_all_.Put("between_seconds", step.between_seconds());
   of_all_.Put("weight_per_second",
@@ -273,6 +274,7 @@ void Reports::FillRows(const StepReport& step, const Collectives& collectives,
   of_rank_.Put("seconds", step.seconds());
   of_rank_.Put("data_seconds", step.data_seconds);
   of_rank_.Put("average_seconds", step.average_seconds);
+  of_rank_.Put("blocked_seconds", step.blocked_seconds);
   of_rank_.Put("collective_seconds", step.collective_seconds);
   of_rank_.Put("between_seconds", step.between_seconds());
   of_rank_.Put("collectives", static_cast<double>(collectives.count));

@@ -13,11 +13,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "lockstep/base/annotate.h"
 #include "lockstep/base/end_process.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/collective/blocked_time.h"
 #include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
@@ -211,6 +213,7 @@ absl::Status StepLoop::Open() {
   LOCKSTEP_RETURN_IF_ERROR(BeginEpoch());
   is_open_ = true;
   asked_ = before_ = SteadyNow();
+  blocked_before_ = TimeBlocked();
   training_.reports->BeginSteps(asked_);
   training_.reports->KeepEventsOf(loader_);
   // The rest of an epoch that the trainer had left is given up.
@@ -271,6 +274,7 @@ void StepLoop::Advance() {
     return;
   }
   asked_ = SteadyNow();
+  blocked_before_ = TimeBlocked();
   if (HasBatch()) ++*at_;
   status = GoOn();
   if (!status.ok()) Fail(status);
@@ -496,6 +500,8 @@ void StepLoop::Report(SteadyTime ended) {
   report.averages = averages_;
   report.data_seconds = SecondsIn(waits_);
   report.average_seconds = SecondsIn(averages_);
+  report.blocked_seconds =
+      absl::ToDoubleSeconds(TimeBlocked() - blocked_before_);
   report.most_left = MostLeft();
   training_.reports->EndStep(report, loader_);
 }

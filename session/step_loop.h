@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/gradients/gradients.h"
@@ -146,6 +147,7 @@ class StepLoop {
   // The times when the step before this one ended, and when the session asked
   // for this step's first batch.
   SteadyTime before_, asked_;
+  absl::Duration blocked_before_;  // TimeBlocked when asked_ was
   // The waits for the batches of this step, and its calls of Average.
   std::vector<StepReport::Interval> waits_, averages_;
 };

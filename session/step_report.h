@@ -46,6 +46,7 @@ struct StepReport {
 
   double data_seconds = 0;        // in which the session waited for batches
   double average_seconds = 0;     // in which the trainer was in Average
+  double blocked_seconds = 0;     // in which it waited for operations
   double collective_seconds = 0;  // in which operations of the groups ran
 
   double seconds() const { return SecondsBetween(asked, ended); }

@@ -21,6 +21,7 @@
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/blame.h"
+#include "lockstep/collective/blocked_time.h"
 #include "lockstep/collective/engine/host_lane.h"
 #include "lockstep/collective/engine/local_lane.h"
 #include "lockstep/collective/engine/pair_lane.h"
@@ -182,11 +183,14 @@ bool Group::WaitUntil(IssuedWork& work, absl::Time until) {
   MutexLock lock(mutex);
   BeginToCount(work);
   if (waiting.for_ever() && work.waiter == 0) NoteWaiter(work);
+  if (work.open == 0) return true;
+  const SteadyTime from = SteadyNow();
   while (work.open > 0) {
     const bool late =
         collective ? collectives_->Await(work, waiting) : AwaitChange(waiting);
     if (late) break;
   }
+  internal_collective::AddTimeBlocked(from, SteadyNow());
   return work.open == 0;
 }
 

@@ -18,6 +18,7 @@
 #include "lockstep/tools/doctor/finding.h"
 #include "lockstep/tools/doctor/pairs.h"
 #include "lockstep/tools/doctor/ranks.h"
+#include "lockstep/tools/words/words.h"
 
 namespace lockstep {
 namespace {

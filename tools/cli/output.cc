@@ -21,6 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "lockstep/base/json.h"
 #include "lockstep/base/nearest_word.h"
+#include "lockstep/tools/words/words.h"
 
 namespace lockstep {
 namespace {
@@ -63,21 +64,6 @@ absl::StatusOr<OutputFormat> ParseFormat(
   }
   return absl::InvalidArgumentError(
       absl::StrCat("there is no --format ", SayUnknown(text, names)));
-}
-
-std::string WithCommas(int64_t number) {
-  std::string digits = absl::StrCat(number);
-  const size_t first = number < 0 ? 1 : 0;
-  for (size_t at = digits.size(); at > first + 3;) {
-    at -= 3;
-    digits.insert(at, ",");
-  }
-  return digits;
-}
-
-std::string Counted(int64_t number, absl::string_view one,
-                    absl::string_view many) {
-  return absl::StrCat(WithCommas(number), " ", number == 1 ? one : many);
 }
 
 std::string Wrapped(absl::string_view text, absl::string_view indent) {

@@ -33,13 +33,6 @@ absl::StatusOr<OutputFormat> ParseFormat(
     std::initializer_list<OutputFormat> accepted = {
         OutputFormat::kText, OutputFormat::kJson, OutputFormat::kCsv});
 
-// Returns a number with commas between thousands, for people: "1,234,567".
-std::string WithCommas(int64_t number);
-
-// Returns "1 row", "2 rows"; the number has commas.
-std::string Counted(int64_t number, absl::string_view one,
-                    absl::string_view many);
-
 // Returns the text in lines of at most 80 columns that begin with `indent`, if
 // it has blanks at which it can be broken. The last line ends, too.
 std::string Wrapped(absl::string_view text, absl::string_view indent = "  ");

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/tools/words/words.h"
 
 namespace lockstep {
 namespace {

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -136,26 +137,39 @@ TEST_F(ReportTest, IsText) {
 One slow rank: 50 % of the time is lost, 98 % of that since the others wait for
 rank 1 (trainer-1), which waits for its data.
 
-Look at where its data lies (its disk, its network). Its slowest samples are
-listed below, and lockstep bench loader shows on its machine where the time of
-its loader goes.
+Look at where that data lies (disk, network), and at the slowest samples, which
+the report has. On such a machine, lockstep bench loader shows where the time of
+a loader goes.
 
-rank  host       came last  late    for data  for others  transfers  between  own   median step
-   1  trainer-1         11  53.9ms  50 %      0 %         1 %        0 %      49 %  10ms
-   0  trainer-0          0  0       0 %       49 %        1 %        0 %      50 %  10ms
+800 rows a second; a step took 10 ms (p99 10 ms). The time of each rank, the one
+that was late most first; late is for how much longer the median of the others
+waited:
 
-Operations, those that took most time first:
+rank  host       came last  late     data  others  transfers  between  own   median step
+   1  trainer-1         11  53.9 ms  50 %  0 %     1.0 %      0 %      49 %  10 ms
+   0  trainer-0          0  0 s      0 %   49 %    1.0 %      0 %      50 %  10 ms
 
-operation                  elements   count  p50    p99     slowest rank  its p99
-world all_reduce bucket 2  1,000 f32     24  1.9ms  4.98ms  rank 1        4.98ms
+The steps that lost most:
+
+step  lost by all  longest  came last
+   2  10.1 ms      10 ms    rank 1
+   3  10.1 ms      10 ms    rank 1
+   4  10.1 ms      10 ms    rank 1
+   5  10.1 ms      10 ms    rank 1
+   6  10.1 ms      10 ms    rank 1
+
+Operations up to step 12, from issue to end:
+
+operation                  elements   count  p50     p99      slowest rank  its p99
+world all_reduce bucket 2  1,000 f32     24  1.9 ms  4.98 ms  rank 1        4.98 ms
 
 The slowest samples:
 
-sample  loader  rank  took   timed together
-    41  train      0  250ms               1
-    41  train      1  250ms               1
-     7  train      0  125ms               3
-     7  train      1  125ms               3
+sample  loader  rank  took    timed together
+    41  train      0  250 ms               1
+    41  train      1  250 ms               1
+     7  train      0  125 ms               3
+     7  train      1  125 ms               3
 )");
   EXPECT_THAT(host_.told, IsEmpty());
 }
@@ -167,14 +181,27 @@ TEST_F(ReportTest, IsJson) {
             R"json({
   "path": "/runs/steps", "run": 1, "runs": 1, "began": "1970-01-01T00:00:01+00:00", "is_whole": true, "size": 2,
   "first_step": 1, "last_step": 12, "steps": 11, "steps_left_out": 0,
+  "in_steps_seconds": 0.11, "by_clock_seconds": null, "operations_until": 12,
   "rows_per_second": 800, "median_step_seconds": 0.01, "p99_step_seconds": 0.01,
-  "verdict": {"kind": "one slow rank", "sentence": "One slow rank: 50 % of the time is lost, 98 % of that since the others wait for rank 1 (trainer-1), which waits for its data.", "advice": "Look at where its data lies (its disk, its network). Its slowest samples are listed below, and lockstep bench loader shows on its machine where the time of its loader goes.", "lost_share": 0.505, "explained": 0.980198, "rank": 1, "place": "data", "steps": [],
-    "of_data": 0.970297, "of_communication": 0.019802, "of_one_rank": 0.980198, "of_last_ranks": 0.980198, "of_few_steps": 0},
+  "verdict": {"kind": "one slow rank", "sentence": "One slow rank: 50 % of the time is lost, 98 % of that since the others wait for rank 1 (trainer-1), which waits for its data.", "advice": "Look at where that data lies (disk, network), and at the slowest samples, which the report has. On such a machine, lockstep bench loader shows where the time of a loader goes.", "lost_share": 0.505, "explained": 0.980198, "between_share": 0, "rank": 1, "ranks": [1], "place": "data", "steps": [],
+    "of_data": 0.970297, "of_communication": 0.019802, "of_slow_ranks": 0.980198, "of_last_ranks": 0.980198, "of_few_steps": 0},
   "end": null,
   "notes": [],
   "ranks": [
-    {"rank": 1, "host": "trainer-1", "times_last": 11, "late_seconds": 0.0539, "late_for_data_seconds": 0.0539, "late_between_seconds": 0, "whole_seconds": 0.11, "for_data_seconds": 0.055, "for_others_seconds": 0, "in_transfer_seconds": 0.0011, "between_seconds": 0, "own_seconds": 0.0539, "median_step_seconds": 0.01},
-    {"rank": 0, "host": "trainer-0", "times_last": 0, "late_seconds": 0, "late_for_data_seconds": 0, "late_between_seconds": 0, "whole_seconds": 0.11, "for_data_seconds": 0, "for_others_seconds": 0.0539, "in_transfer_seconds": 0.0011, "between_seconds": 0, "own_seconds": 0.055, "median_step_seconds": 0.01}
+    {"rank": 1, "host": "trainer-1", "times_last": 11, "late_seconds": 0.0539, "late_for_data_seconds": 0.0539, "late_between_seconds": 0, "late_own_seconds": 0, "whole_seconds": 0.11, "for_data_seconds": 0.055, "for_others_seconds": 0, "in_transfer_seconds": 0.0011, "between_seconds": 0, "own_seconds": 0.0539, "median_step_seconds": 0.01},
+    {"rank": 0, "host": "trainer-0", "times_last": 0, "late_seconds": 0, "late_for_data_seconds": 0, "late_between_seconds": 0, "late_own_seconds": 0, "whole_seconds": 0.11, "for_data_seconds": 0, "for_others_seconds": 0.0539, "in_transfer_seconds": 0.0011, "between_seconds": 0, "own_seconds": 0.055, "median_step_seconds": 0.01}
+  ],
+  "worst_steps": [
+    {"step": 2, "lost_seconds": 0.0101, "longest_seconds": 0.01, "last_rank": 1},
+    {"step": 3, "lost_seconds": 0.0101, "longest_seconds": 0.01, "last_rank": 1},
+    {"step": 4, "lost_seconds": 0.0101, "longest_seconds": 0.01, "last_rank": 1},
+    {"step": 5, "lost_seconds": 0.0101, "longest_seconds": 0.01, "last_rank": 1},
+    {"step": 6, "lost_seconds": 0.0101, "longest_seconds": 0.01, "last_rank": 1},
+    {"step": 7, "lost_seconds": 0.0101, "longest_seconds": 0.01, "last_rank": 1},
+    {"step": 8, "lost_seconds": 0.0101, "longest_seconds": 0.01, "last_rank": 1},
+    {"step": 9, "lost_seconds": 0.0101, "longest_seconds": 0.01, "last_rank": 1},
+    {"step": 10, "lost_seconds": 0.0101, "longest_seconds": 0.01, "last_rank": 1},
+    {"step": 11, "lost_seconds": 0.0101, "longest_seconds": 0.01, "last_rank": 1}
   ],
   "operations": [
     {"group": "world", "operation": "all_reduce", "dtype": "f32", "elements": 1000, "bucket": 2, "count": 24, "p50_seconds": 0.00190054, "p99_seconds": 0.00498074, "slowest_rank": 1, "slowest_p99_seconds": 0.00498074}
@@ -195,9 +222,9 @@ TEST_F(ReportTest, IsCsv) {
   command_.format = "csv";
   EXPECT_EQ(
       Run(),
-      R"(rank,host,times_last,late_seconds,late_for_data_seconds,late_between_seconds,whole_seconds,for_data_seconds,for_others_seconds,in_transfer_seconds,between_seconds,own_seconds,median_step_seconds
-1,trainer-1,11,0.0539,0.0539,0,0.11,0.055,0,0.0011,0,0.0539,0.01
-0,trainer-0,0,0,0,0,0.11,0,0.0539,0.0011,0,0.055,0.01
+      R"(rank,host,times_last,late_seconds,late_for_data_seconds,late_between_seconds,late_own_seconds,whole_seconds,for_data_seconds,for_others_seconds,in_transfer_seconds,between_seconds,own_seconds,median_step_seconds
+1,trainer-1,11,0.0539,0.0539,0,0,0.11,0.055,0,0.0011,0,0.0539,0.01
+0,trainer-0,0,0,0,0,0,0.11,0,0.0539,0.0011,0,0.055,0.01
 )");
 }
 
@@ -254,8 +281,14 @@ TEST_F(ReportTest, MetricsAreThoseOfTheJob) {
                                "true, \"last_step\": 3, \"last\": 0.25, "));
   Write(PathOf(0, "other"), metrics(99, 0.125));
   command_.metrics = folder_ + "/other";
-  EXPECT_THAT(Error(), StatusIs(absl::StatusCode::kNotFound,
-                                HasSubstr("are of other processes")));
+  EXPECT_THAT(
+      Error(),
+      StatusIs(absl::StatusCode::kNotFound,
+               AllOf(HasSubstr("--metrics="), HasSubstr("of other processes"),
+                     HasSubstr("json_lines under [metrics]"))));
+  command_.metrics = command_.path;
+  EXPECT_THAT(Error(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                HasSubstr("the records of ranks")));
   command_.metrics = folder_ + "/none";
   EXPECT_THAT(Error(), StatusIs(absl::StatusCode::kNotFound));
 }
@@ -272,8 +305,8 @@ TEST_F(ReportTest, AFailureComesFirst) {
         R"("end":"exited with code 1","sent_by_launcher":false}]})"
         "\n");
   command_.launch = {launch};
-  EXPECT_THAT(Run(), HasSubstr("12.\n\nFailed: lost: rank 1 (trainer-1, pid "
-                               "101)"));
+  EXPECT_THAT(Run(), HasSubstr("12.\n\nThe run has failed. Lost: rank 1 "
+                               "(trainer-1, pid 101)"));
   command_.format = "json";
   EXPECT_THAT(Run(),
               HasSubstr(R"("end": {"has_failed": true, "attempt": 0, )"));
@@ -281,8 +314,11 @@ TEST_F(ReportTest, AFailureComesFirst) {
   Write(launch, "");
   EXPECT_THAT(Run(), HasSubstr("\"end\": null"));
   EXPECT_THAT(host_.told,
-              ElementsAre("the launcher's report has no attempt with the "
-                          "processes of this run"));
+              ElementsAre("--launch has no attempt with the processes of this "
+                          "run"));
+  command_.output = launch;
+  EXPECT_THAT(Error(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                HasSubstr("are the same file")));
 }
 
 TEST_F(ReportTest, TwoRunsAreCompared) {
@@ -292,18 +328,20 @@ TEST_F(ReportTest, TwoRunsAreCompared) {
   EXPECT_THAT(absl::StrReplaceAll(Run(), {{folder_, "/runs"}}),
               AllOf(StartsWith("First: /runs/before, run 1\n\nOne slow rank"),
                     HasSubstr("Second: /runs/steps, run 1\n"), HasSubstr(R"(
-what             first  second
-ranks            2      2
-steps            11     11
-rows per second  800    800
-median step      10ms   10ms
-p99 step         10ms   10ms
-lost             50 %   50 %
-for data         25 %   25 %
-for other ranks  25 %   25 %
-transfers        1 %    1 %
-between steps    0 %    0 %
-)")));
+what               first    second
+ranks              2        2
+steps              11       11
+rows per second    800      800
+median step        10 ms    10 ms
+p99 step           10 ms    10 ms
+lost               50 %     50 %
+a step: data       2.5 ms   2.5 ms
+a step: others     2.45 ms  2.45 ms
+a step: transfers  100 us   100 us
+a step: between    0 s      0 s
+a step: own        4.95 ms  4.95 ms
+)"),
+                    Not(HasSubstr("Look at"))));
   command_.format = "json";
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const JsonValue both, ParseJson(Run()));
   ASSERT_NE(both.Find("first"), nullptr);
@@ -332,9 +370,16 @@ TEST_F(ReportTest, ARunIsChosen) {
   EXPECT_THAT(Run(), AllOf(HasSubstr("First: "), HasSubstr("run 2\n")));
   command_.run = 3;
   EXPECT_THAT(Error(), StatusIs(absl::StatusCode::kInvalidArgument));
+  command_.run = 1;
+  command_.compare_run = 4;
+  EXPECT_THAT(Error(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                AllOf(HasSubstr("--compare="),
+                                      HasSubstr("there is no run 4"))));
+  command_.compare_run = 2;
   command_.compare = "";
   EXPECT_THAT(Error(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                HasSubstr("there is no --compare")));
+                                HasSubstr("--compare_run=2 chooses a run of "
+                                          "--compare, which is not given")));
 }
 
 TEST_F(ReportTest, RanksThatAreMissingAreTold) {
@@ -370,6 +415,58 @@ TEST_F(ReportTest, NumbersThatAreNotKnownAreNoNumbers) {
     EXPECT_THAT(Run(), AllOf(Not(HasSubstr("nan")), Not(HasSubstr("inf\""))))
         << format;
   }
+}
+
+TEST_F(ReportTest, TheNameOfTheFileChoosesTheFormat) {
+  WriteTwoRanks();
+  const std::pair<const char*, const char*> names[] = {
+      {"a.json", "{\n"}, {"a.csv", "rank,"}, {"a.txt", "Run 1"}, {"a", "<!"}};
+  for (const auto& [name, begin] : names) {
+    command_.output = absl::StrCat(folder_, "/", name);
+    EXPECT_EQ(Run(), "");
+    EXPECT_THAT(TextOf(command_.output), StartsWith(begin)) << name;
+  }
+}
+
+TEST_F(ReportTest, NumbersMayBeHuge) {
+  std::string text = Header(0, 1);
+  for (int64_t i = 1; i <= 20; ++i) {
+    absl::StrAppend(&text, "{\"step\":", i * (int64_t{1} << 55),
+                    R"(,"time":1,"rank":0,"rows":1e30,"seconds":1e30,)",
+                    R"("data_seconds":1e30,"blocked_seconds":0,)",
+                    "\"between_seconds\":0}\n");
+  }
+  text +=
+      R"({"slowest":20,"time":1,"rank":0,"loader":"a","samples":[[7,1e300,1]]})";
+  Write(PathOf(0), text + "\n");
+  for (const char* const format : {"text", "html", "json", "csv"}) {
+    command_.format = format;
+    EXPECT_THAT(Run(), Not(HasSubstr("nan"))) << format;
+  }
+}
+
+TEST_F(ReportTest, TextsMayBeHostile) {
+  std::string text = Header(0, 1);
+  text = absl::StrReplaceAll(
+      text,
+      {{"trainer-0", absl::StrCat("\\u001b]0;x", std::string(500, 'y'))}});
+  for (int64_t step = 1; step <= 20; ++step) text += Step(0, step, 0, 1e-6);
+  Write(PathOf(0), text + absl::StrReplaceAll(Times(0), {{"world", "\\u001b"},
+                                                         {"f32", "\\u009b"}}));
+  const std::string shown = Run();
+  EXPECT_THAT(shown, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(shown, Not(HasSubstr("\xc2\x9b")));
+  EXPECT_LT(shown.size(), 2500);
+}
+
+TEST_F(ReportTest, StepsThatDoNotCountAreTold) {
+  WriteTwoRanks();
+  std::string text = TextOf(PathOf(0));
+  for (int64_t step = 13; step <= 60; ++step) text += Step(0, step, 0, 0.005);
+  Write(PathOf(0), text);
+  EXPECT_THAT(Run(), HasSubstr("steps 1 to 60. Of\nthese, 11 steps count, "
+                               "since some rank lacks the other 48, or has no "
+                               "times of\nthem."));
 }
 
 TEST_F(ReportTest, RefusesFormatsThatItDoesNotHave) {

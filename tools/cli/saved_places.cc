@@ -18,6 +18,7 @@
 #include "lockstep/sampler/state.h"
 #include "lockstep/tools/cli/host.h"
 #include "lockstep/tools/cli/output.h"
+#include "lockstep/tools/words/words.h"
 
 namespace lockstep {
 

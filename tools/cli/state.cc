@@ -38,6 +38,7 @@
 #include "lockstep/tools/cli/job_source.h"
 #include "lockstep/tools/cli/output.h"
 #include "lockstep/tools/cli/saved_places.h"
+#include "lockstep/tools/words/words.h"
 
 namespace lockstep {
 namespace {

@@ -353,9 +353,9 @@ Subcommand ShowReport(ReportCommand& command) {
   CommandLine line(
       "lockstep report", "says where the time of a run went, and why",
       R"(It reads what the sink json_lines has written under [rank_metrics]. The verdict
-comes first: healthy, data-bound, communication-bound, one slow rank, another
-rank each step, or a few steps. With --output, it writes a page for a browser.
-It ends with 1 if a rank is missing or its records are damaged, and shows the
+comes first: healthy, data-bound, communication-bound, slow ranks, another rank
+each step, or a few steps. With --output, it writes a page for a browser. It
+ends with 1 if a rank is missing or its records are damaged, and shows the
 others.
 
   lockstep report /data/runs/7/steps
@@ -366,7 +366,7 @@ others.
   line.Add("run", &command.run,
            "which start of the job, from 1 on; the last one if not given");
   line.Add("compare", &command.compare,
-           "the path of another run, to show this one beside it");
+           "the path of the first of two runs; PATH is the second one");
   line.Add("compare_run", &command.compare_run,
            "which start of that job; the last one if not given");
   line.Add("metrics", &command.metrics,
@@ -377,8 +377,8 @@ others.
   line.Add("output", &command.output,
            "the file to write; the standard output if not given");
   line.Add("format", &command.format,
-           "html, text, json or csv; html for a file, and text for the\n"
-           "standard output, if not given");
+           "html, text, json or csv; if not given, text for the standard\n"
+           "output, and otherwise what the file's name ends with, or html");
   return {line, [&command](const CommandHost& host, std::ostream& out) {
             return RunReportCommand(host, command, out);
           }};

@@ -30,6 +30,7 @@
 #include "lockstep/tools/cli/output.h"
 #include "lockstep/tools/cli/sample_source.h"
 #include "lockstep/tools/cli/walker.h"
+#include "lockstep/tools/words/words.h"
 
 namespace lockstep {
 namespace {

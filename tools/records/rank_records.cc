@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <system_error>  // NOLINT: of <filesystem>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -169,13 +170,13 @@ class Assembler {
     }
     if (run_ == nullptr) BeginRun(RunLine());
     if (const auto* const step = std::get_if<StepLine>(&line.content)) {
-      return TakeStep(*step);
+      return TakeStep(*step, line.time);
     }
     if (auto* const events = std::get_if<EventsLine>(&line.content)) {
       return TakeEvents(std::move(*events));
     }
     if (auto* const times = std::get_if<TimesLine>(&line.content)) {
-      if (wanted_.times) TakeTimes(std::move(times->times));
+      if (wanted_.times) TakeTimes(*std::move(times));
     } else if (auto* const slow = std::get_if<SlowestLine>(&line.content)) {
       if (wanted_.times) run_->slowest[slow->loader] = std::move(slow->samples);
     } else if (std::holds_alternative<UnknownLine>(line.content)) {
@@ -255,7 +256,7 @@ class Assembler {
     run_->job = std::move(line.job);
   }
 
-  absl::Status TakeStep(const StepLine& line) {
+  absl::Status TakeStep(const StepLine& line, double time) {
     const int64_t step = line.step;
     if (run_->last_step.has_value() && step < *run_->last_step) {
       return absl::InvalidArgumentError(
@@ -265,7 +266,7 @@ class Assembler {
       run_->missing_steps += step - *run_->last_step - 1;
     }
     run_->last_step = step;
-    if (wanted_.times) TakeTimesOfStep(line);
+    if (wanted_.times) TakeTimesOfStep(line, time);
     if (run_->first_step.has_value()) return absl::OkStatus();
     run_->first_step = step;
     if (header_->first_step.has_value() && *header_->first_step < step) {
@@ -275,22 +276,27 @@ class Assembler {
   }
 
   // A step can have several lines, of which the last number of a name counts.
-  void TakeTimesOfStep(const StepLine& line) {
+  void TakeTimesOfStep(const StepLine& line, double time) {
     const float unknown = std::numeric_limits<float>::quiet_NaN();
     std::vector<StepTimes>& steps = run_->steps;
+    if (steps.empty()) run_->first_ended = time;
+    run_->last_ended = time;
     if (steps.empty() || steps.back().step != line.step) {
-      steps.push_back(
-          {line.step, unknown, unknown, unknown, unknown, unknown, unknown});
+      steps.push_back({line.step, unknown, unknown, unknown, unknown, unknown,
+                       unknown, unknown});
     }
     StepTimes& times = steps.back();
+    float blocked = unknown;
     float average = unknown;
-    float collective = unknown;
+    float all = unknown;
     const std::pair<absl::string_view, float*> places[] = {
         {"seconds", &times.whole},
         {"between_seconds", &times.between},
         {"data_seconds", &times.for_data},
+        {"blocked_seconds", &blocked},
         {"average_seconds", &average},
-        {"collective_seconds", &collective},
+        {"collective_seconds", &all},
+        {"collectives", &times.collectives},
         {"rows", &times.rows},
         {"ready_batches", &times.ready_batches}};
     for (const auto& [name, value] : line.metrics) {
@@ -298,15 +304,16 @@ class Assembler {
         if (name == known) *place = static_cast<float>(value);
       }
     }
-    if (average > 0) {
-      times.blocked = average;
-    } else if (!std::isnan(collective)) {
-      times.blocked = std::min(collective, times.whole - times.for_data);
-    }
+    if (std::isnan(blocked)) blocked = average > 0 ? average : all;
+    if (std::isnan(blocked)) return;
+    // The first wait of an epoch contains a collective if steps are uneven.
+    times.blocked = std::min(blocked, times.whole - times.for_data);
   }
 
   // Each line of an operation replaces the one before.
-  void TakeTimes(OperationTimes times) {
+  void TakeTimes(TimesLine line) {
+    OperationTimes& times = line.times;
+    run_->operations_until = line.step;
     const auto same = std::find_if(
         run_->operations.begin(), run_->operations.end(),
         [&times](const OperationTimes& each) {
@@ -326,7 +333,10 @@ class Assembler {
     if (!run_->events.empty()) {
       LOCKSTEP_RETURN_IF_ERROR(CheckFollows(run_->events.back(), events));
     }
-    if (wanted_.times) TakeReads(events);
+    if (wanted_.times) {
+      TakeReads(events);
+      TakeCollectives(events);
+    }
     if (wanted_.events_of == nullptr || !wanted_.events_of(events.step)) {
       events.events = {};
     }
@@ -337,12 +347,43 @@ class Assembler {
   void TakeReads(const EventsLine& events) {
     double seconds = 0;
     for (const RecordedEvent& event : events.events) {
-      if (event.kind != StepEvent::Kind::kRead) continue;
+      if (event.kind != StepEvent::Kind::kRead &&
+          event.kind != StepEvent::Kind::kComplete) {
+        continue;
+      }
       constexpr double kNanosecond = 1e-9;
       seconds += static_cast<double>(*event.end - event.begin) * kNanosecond;
     }
     run_->read_seconds += seconds;
     run_->read_steps += seconds > 0 ? 1 : 0;
+  }
+
+  // Ranks issue the collectives of a group in the same order, and those of
+  // several groups in any order.
+  void TakeCollectives(const EventsLine& events) {
+    constexpr size_t kMost = 64;
+    std::vector<const RecordedEvent*> found;
+    for (const RecordedEvent& event : events.events) {
+      if (event.kind != StepEvent::Kind::kOperation || event.failed) continue;
+      const bool waits_for_all =
+          event.operation == "all_reduce" || event.operation == "all_gather" ||
+          event.operation == "reduce_scatter" ||
+          event.operation == "all_to_all" || event.operation == "barrier";
+      if (waits_for_all && event.end.has_value()) found.push_back(&event);
+    }
+    if (found.empty() || found.size() > kMost) return;
+    std::stable_sort(found.begin(), found.end(),
+                     [](const RecordedEvent* a, const RecordedEvent* b) {
+                       return std::tie(a->group, a->begin) <
+                              std::tie(b->group, b->begin);
+                     });
+    CollectiveTimes& times = run_->collectives.emplace_back();
+    times.step = events.step;
+    for (const RecordedEvent* const event : found) {
+      constexpr float kNanosecond = 1e-9F;
+      times.took.push_back(static_cast<float>(*event->end - event->begin) *
+                           kNanosecond);
+    }
   }
 
   static absl::Status CheckFollows(const EventsLine& last,

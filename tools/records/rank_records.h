@@ -51,11 +51,21 @@ struct StepTimes {
   float whole = 0;    // the step, without the time before it
   float between = 0;  // from the end of the step before
   float for_data = 0;
-  // The time in which the trainer was blocked in collectives: that of
-  // Step::Average, or that of all collectives if it has not averaged.
+  // The time in which the trainer was blocked by operations. Where an older
+  // release has not written it, it is the time in Step::Average, or that of all
+  // collectives if the trainer has not averaged.
   float blocked = 0;
+  float collectives = 0;
   float rows = 0;
   float ready_batches = 0;
+};
+
+// The times of the collectives of a step from issue to end, in seconds: of
+// those in which each rank waits for all others, by group, in the order of
+// issue.
+struct CollectiveTimes {
+  int64_t step = 0;
+  std::vector<float> took;
 };
 
 // What a rank has written in one run.
@@ -79,10 +89,15 @@ struct RankRun {
   // These are read if they are wanted: each step, the last times of each
   // operation, and the slowest samples of each loader.
   std::vector<StepTimes> steps;
-  // The time that workers took to read the samples of the steps with events,
-  // and the number of these steps that have such times.
+  // The times when the first and the last of these steps ended, in seconds
+  // since 1970 by the host's clock.
+  double first_ended = 0, last_ended = 0;
+  // The time that workers took for the samples of the steps with events, and
+  // the number of these steps that have such times.
   double read_seconds = 0;
   int64_t read_steps = 0;
+  std::vector<CollectiveTimes> collectives;  // of the steps with events
+  int64_t operations_until = 0;              // the step of the last times
   std::vector<OperationTimes> operations;
   std::map<std::string, std::vector<SlowRecord>> slowest;
 };
@@ -102,6 +117,7 @@ struct RecordsWanted {
   bool times = false;
 };
 
+// Reads the records of a rank. What can't be used is told by RankRun::damage.
 RankRecords ReadRankRecords(const RankFiles& files,
                             const RecordsWanted& wanted);
 

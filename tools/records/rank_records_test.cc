@@ -1,6 +1,7 @@
 // These tests read what the real sink has written, and what was made of it.
 #include "lockstep/tools/records/rank_records.h"
 
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>  // NOLINT: C++17's own
@@ -321,6 +322,86 @@ TEST_F(RankRecordsTest, WhatIsNotFoundIsTold) {
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("several sinks have files"),
                              HasSubstr(folder_ + "/other"))));
+}
+
+TEST_F(RankRecordsTest, TimesAreKeptIfTheyAreWanted) {
+  WriteRun(0, /*run=*/7, 1, 1);
+  std::string text = TextOf(0);
+  const auto step = [](int64_t number, absl::string_view metrics) {
+    return absl::StrCat("{\"step\":", number, ",\"time\":1,\"rank\":0,",
+                        metrics, "}\n");
+  };
+  absl::StrAppend(
+      &text,
+      step(2, R"("seconds":2,"between_seconds":0.5,"data_seconds":0.25,)"
+              R"("average_seconds":0.75,"collective_seconds":1.5,"rows":12,)"
+              R"("ready_batches":4)"),
+      // A step without Average, in which collectives ran during the wait, too.
+      step(3, R"("seconds":2,"data_seconds":1,"average_seconds":0,)"
+              R"("collective_seconds":1.5)"),
+      step(4, R"("seconds":2,"data_seconds":null,"average_seconds":null)"),
+      // A second line of the step.
+      step(4, R"("rows":5)"));
+  Write(0, text);
+  const RankRecords records = Read(0);
+  ExpectNoDamage(records);
+  const std::vector<StepTimes>& steps = records.runs[0].steps;
+  ASSERT_THAT(steps, SizeIs(4));
+  EXPECT_EQ(steps[1].step, 2);
+  EXPECT_EQ(steps[1].whole, 2);
+  EXPECT_EQ(steps[1].between, 0.5);
+  EXPECT_EQ(steps[1].for_data, 0.25);
+  EXPECT_EQ(steps[1].blocked, 0.75);
+  EXPECT_EQ(steps[1].rows, 12);
+  EXPECT_EQ(steps[1].ready_batches, 4);
+  EXPECT_EQ(steps[2].blocked, 1);
+  EXPECT_TRUE(std::isnan(steps[2].between));
+  EXPECT_TRUE(std::isnan(steps[3].for_data));
+  EXPECT_TRUE(std::isnan(steps[3].blocked));
+  EXPECT_EQ(steps[3].whole, 2);
+  EXPECT_EQ(steps[3].rows, 5);
+  EXPECT_THAT(ReadRankRecords({0, {PathOf(0)}}, {}).runs[0].steps, IsEmpty());
+}
+
+TEST_F(RankRecordsTest, TheLastTimesOfAnOperationCount) {
+  WriteRun(0, /*run=*/7, 1, 1);
+  const auto times = [](int64_t step, int64_t bucket, int64_t count) {
+    return absl::StrCat("{\"times\":", step, R"(,"time":1,"rank":0,)",
+                        R"("group":"world","operation":"all_reduce",)",
+                        R"("dtype":"f32","count":8,"bucket":)", bucket,
+                        R"(,"issued":[],"ended":[],"took":[[9,)", count,
+                        "]]}\n");
+  };
+  const auto slowest = [](int64_t step, int64_t index) {
+    return absl::StrCat("{\"slowest\":", step, R"(,"time":1,"rank":0,)",
+                        R"("loader":"train","samples":[[)", index,
+                        ",0.5,1]]}\n");
+  };
+  Write(0, absl::StrCat(TextOf(0), times(1, 0, 1), times(1, 1, 1),
+                        slowest(1, 5), times(10, 0, 10), slowest(10, 6)));
+  const RankRecords records = Read(0);
+  ExpectNoDamage(records);
+  const RankRun& run = records.runs[0];
+  ASSERT_THAT(run.operations, SizeIs(2));
+  EXPECT_EQ(run.operations[0].took.count(), 10);
+  EXPECT_EQ(run.operations[1].took.count(), 1);
+  ASSERT_THAT(run.slowest.at("train"), SizeIs(1));
+  EXPECT_EQ(run.slowest.at("train")[0].index, 6);
+  EXPECT_THAT(ReadRankRecords({0, {PathOf(0)}}, {}).runs[0].operations,
+              IsEmpty());
+}
+
+TEST_F(RankRecordsTest, ReadsAreAddedUp) {
+  WriteRun(0, /*run=*/7, 1, 2);
+  std::string text = TextOf(0);
+  const size_t at = text.find("\"reads\":[]");
+  ASSERT_NE(at, text.npos);
+  text.replace(at, 10, R"("reads":[[0,-3000,-1000,5,1],[1,-2000,-1500,6,1]])");
+  Write(0, text);
+  const RankRecords records = Read(0);
+  ExpectNoDamage(records);
+  EXPECT_DOUBLE_EQ(records.runs[0].read_seconds, 2.5e-6);
+  EXPECT_EQ(records.runs[0].read_steps, 1);
 }
 
 }  // namespace

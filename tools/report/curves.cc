@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>  // NOLINT: C++17's own
 #include <fstream>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -34,30 +35,19 @@ constexpr size_t kMostCurves = 200;
 // Thread-safety: thread-compatible.
 class Gatherer {
  public:
-  explicit Gatherer(std::optional<int64_t> pid) : pid_(pid) {}
-
-  // Returns false if the lines behind this one are of a later process.
-  bool Take(const RecordLine& line) {
-    if (const auto* const header = std::get_if<HeaderLine>(&line.content)) {
-      if (has_process_ && pid_.has_value() && header->pid != *pid_) {
-        return false;
-      }
-      has_process_ = has_process_ || header->pid == pid_.value_or(header->pid);
-    } else if (const auto* const after =
-                   std::get_if<AfterLine>(&line.content)) {
+  void Take(const RecordLine& line) {
+    if (const auto* const after = std::get_if<AfterLine>(&line.content)) {
       GoOnAfter(after->steps);
     } else if (const auto* const step = std::get_if<StepLine>(&line.content)) {
       TakeStep(*step);
     }
-    return true;
   }
-
-  bool has_process() const { return has_process_; }
 
   std::vector<Curve> Finish() {
     std::vector<Curve> curves;
     for (Curve& curve : curves_) {
-      if (!curve.points.empty()) curves.push_back(Thin(std::move(curve)));
+      if (curve.points.empty() && curve.not_finite == 0) continue;
+      curves.push_back(Thin(std::move(curve)));
     }
     return curves;
   }
@@ -77,7 +67,7 @@ class Gatherer {
         std::any_of(line.metrics.begin(), line.metrics.end(),
                     [](const auto& each) { return each.first == "seconds"; });
     for (const auto& [name, value] : line.metrics) {
-      if (!absl::StrContains(name, '/') || !std::isfinite(value)) continue;
+      if (!absl::StrContains(name, '/')) continue;
       const auto [place, is_new] = places_.emplace(name, curves_.size());
       if (is_new) {
         if (curves_.size() == kMostCurves) {
@@ -88,6 +78,10 @@ class Gatherer {
       }
       Curve& curve = curves_[place->second];
       curve.is_of_steps = curve.is_of_steps || is_of_steps;
+      if (!std::isfinite(value)) {
+        ++curve.not_finite;
+        continue;
+      }
       // An evaluation that comes again at the same step counts once.
       if (!curve.points.empty() && curve.points.back().step >= line.step) {
         curve.points.back().value = value;
@@ -103,6 +97,7 @@ class Gatherer {
       return a.value < b.value;
     };
     const std::vector<Curve::Point>& all = curve.points;
+    if (all.empty()) return curve;
     curve.last = all.back();
     curve.least = *std::min_element(all.begin(), all.end(), less);
     curve.most = *std::max_element(all.begin(), all.end(), less);
@@ -121,34 +116,93 @@ class Gatherer {
     return curve;
   }
 
-  const std::optional<int64_t> pid_;
-  bool has_process_ = false;
   std::map<std::string, size_t> places_;
   std::vector<Curve> curves_;
 };
 
-}  // namespace
+// A line of the files.
+using LinePlace = std::pair<size_t, int64_t>;
 
-absl::StatusOr<std::vector<Curve>> ReadCurves(absl::string_view path,
-                                              std::optional<int64_t> pid) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<RankFiles> found,
-                            FindRankFiles(path));
-  Gatherer gatherer(pid);
-  bool goes_on = true;
-  // Rank 0 writes the metrics of all ranks.
-  for (const std::string& each : found.front().paths) {
+// Calls `take` with each line that can be read, until it returns false. Only
+// the headers are read if `headers_only` is true.
+void ForEachLine(
+    const std::vector<std::string>& paths, bool headers_only,
+    const std::function<bool(LinePlace place, const RecordLine& line)>& take) {
+  for (size_t i = 0; i < paths.size(); ++i) {
     std::error_code error;
-    if (!std::filesystem::is_regular_file(each, error)) continue;
-    std::ifstream file(each, std::ios::binary);
-    for (TextLine line; goes_on && ReadTextLine(file, line);) {
+    if (!std::filesystem::is_regular_file(paths[i], error)) continue;
+    std::ifstream file(paths[i], std::ios::binary);
+    TextLine line;
+    for (int64_t number = 0; ReadTextLine(file, line); ++number) {
       if (line.is_too_long) break;
+      if (headers_only && !absl::StartsWith(line.text, "{\"format\":")) {
+        continue;
+      }
       const absl::StatusOr<RecordLine> parsed = ParseRecordLine(line.text);
-      if (parsed.ok()) goes_on = gatherer.Take(*parsed);
+      if (parsed.ok() && !take({i, number}, *parsed)) return;
     }
   }
-  if (gatherer.has_process()) return gatherer.Finish();
-  return absl::NotFoundError(absl::StrCat(
-      "the metrics at ", path, " are of other processes than this run's"));
+}
+
+// Returns the header of a process. Another process may have had its number, so
+// it is the one that was written when the process began.
+std::optional<LinePlace> FindHeader(const std::vector<std::string>& paths,
+                                    const CurveWriter& writer) {
+  std::optional<LinePlace> found;
+  double nearest = 0;
+  ForEachLine(paths, /*headers_only=*/true,
+              [&](LinePlace place, const RecordLine& line) {
+                const auto* const header =
+                    std::get_if<HeaderLine>(&line.content);
+                if (header == nullptr || header->pid != writer.pid) return true;
+                const double apart = std::abs(line.time - writer.began);
+                if (!found.has_value() || apart < nearest) {
+                  found = place;
+                  nearest = apart;
+                }
+                return true;
+              });
+  return found;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Curve>> ReadCurves(
+    absl::string_view path, std::optional<CurveWriter> writer) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<RankFiles> found,
+                            FindRankFiles(path));
+  // Rank 0 writes the metrics of all ranks.
+  const std::vector<std::string>& paths = found.front().paths;
+  std::optional<LinePlace> of_run;
+  if (writer.has_value()) {
+    of_run = FindHeader(paths, *writer);
+    if (!of_run.has_value()) {
+      return absl::NotFoundError(absl::StrCat(
+          path,
+          " has metrics of other processes than this run's rank 0, which "
+          "is process ",
+          writer->pid));
+    }
+  }
+  Gatherer gatherer;
+  bool are_records = false;
+  ForEachLine(
+      paths, /*headers_only=*/false,
+      [&](LinePlace place, const RecordLine& line) {
+        are_records = std::holds_alternative<RunLine>(line.content);
+        const auto* const header = std::get_if<HeaderLine>(&line.content);
+        const bool ends = header != nullptr && of_run.has_value() &&
+                          place > *of_run &&
+                          (header->pid != writer->pid || header->file == 1);
+        if (ends || are_records) return false;
+        gatherer.Take(line);
+        return true;
+      });
+  if (are_records) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, " has the records of ranks, and no metrics of all ranks"));
+  }
+  return gatherer.Finish();
 }
 
 }  // namespace lockstep

@@ -29,10 +29,10 @@ class CurvesTest : public testing::Test {
     path_ = folder + "/metrics";
   }
 
-  static std::string Header(int64_t pid) {
-    return absl::StrCat(
-        R"({"format":"lockstep metrics","version":2,"time":1,"rank":0,)",
-        R"("size":2,"pid":)", pid, ",\"file\":1}\n");
+  static std::string Header(int64_t pid, double time = 1) {
+    return absl::StrCat(R"({"format":"lockstep metrics","version":2,"time":)",
+                        time, R"(,"rank":0,"size":2,"pid":)", pid,
+                        ",\"file\":1}\n");
   }
   static std::string After(int64_t steps) {
     return absl::StrCat("{\"after\":", steps, ",\"time\":1,\"rank\":0}\n");
@@ -58,7 +58,7 @@ TEST_F(CurvesTest, MetricsOfStepsAndEvaluations) {
                      Line(2, "\"test/loss\":0.5,\"test/hits\":0.25"),
                      Loss(3, 2)));
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::vector<Curve> curves,
-                                ReadCurves(path_, 7));
+                                ReadCurves(path_, CurveWriter{7, 1}));
   ASSERT_THAT(curves, SizeIs(3));
   EXPECT_EQ(curves[0].name, "train/loss");
   EXPECT_TRUE(curves[0].is_of_steps);
@@ -80,7 +80,7 @@ TEST_F(CurvesTest, StepsThatARestartRepeatsCountOnce) {
   Write(absl::StrCat(Header(8), After(1), Loss(2, 20), Header(9), After(2),
                      Loss(3, 300)));
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(std::vector<Curve> curves,
-                                ReadCurves(path_, 8));
+                                ReadCurves(path_, CurveWriter{8, 1}));
   // The process 9 is a later run.
   ASSERT_THAT(curves, SizeIs(1));
   ASSERT_THAT(curves[0].points, SizeIs(2));
@@ -95,7 +95,7 @@ TEST_F(CurvesTest, AnEvaluationThatComesAgainCountsOnce) {
   Write(absl::StrCat(Header(7), Line(4, "\"test/loss\":2"), After(4),
                      Line(4, "\"test/loss\":3")));
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::vector<Curve> curves,
-                                ReadCurves(path_, 7));
+                                ReadCurves(path_, CurveWriter{7, 1}));
   ASSERT_THAT(curves[0].points, SizeIs(1));
   EXPECT_EQ(curves[0].points[0].value, 3);
 }
@@ -107,7 +107,7 @@ TEST_F(CurvesTest, MeansStandForManySteps) {
   }
   Write(text);
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::vector<Curve> curves,
-                                ReadCurves(path_, 7));
+                                ReadCurves(path_, CurveWriter{7, 1}));
   ASSERT_THAT(curves[0].points, SizeIs(Curve::kMostPoints));
   EXPECT_EQ(curves[0].points[0].step, 10);
   EXPECT_DOUBLE_EQ(curves[0].points[0].value, 4.5);
@@ -119,20 +119,54 @@ TEST_F(CurvesTest, WhatCanNotBeReadIsLeftOut) {
   Write(absl::StrCat(Header(7), Loss(1, 1), "{\"step\":2,\"ti\n",
                      Line(3, "\"train/loss\":null,\"seconds\":1"), Loss(4, 4)));
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::vector<Curve> curves,
-                                ReadCurves(path_, 7));
+                                ReadCurves(path_, CurveWriter{7, 1}));
   EXPECT_THAT(curves[0].points, SizeIs(2));
+}
+
+TEST_F(CurvesTest, ValuesThatAreNotFiniteAreCounted) {
+  Write(absl::StrCat(Header(7), Loss(1, 1),
+                     Line(2, "\"train/loss\":null,\"train/x\":null")));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::vector<Curve> curves,
+                                ReadCurves(path_, CurveWriter{7, 1}));
+  ASSERT_THAT(curves, SizeIs(2));
+  EXPECT_EQ(curves[0].not_finite, 1);
+  EXPECT_EQ(curves[0].last.step, 1);
+  EXPECT_EQ(curves[1].not_finite, 1);
+  EXPECT_THAT(curves[1].points, IsEmpty());
+}
+
+TEST_F(CurvesTest, AProcessIsKnownByItsBeginning) {
+  // In containers, processes of several runs have one number.
+  Write(absl::StrCat(Header(7, 100), Loss(1, 1), Header(7, 200), Loss(1, 2),
+                     Header(7, 300), Loss(1, 3)));
+  for (const int run : {1, 2, 3}) {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+        const std::vector<Curve> curves,
+        ReadCurves(path_, CurveWriter{7, run * 100.0 - 1}));
+    EXPECT_EQ(curves[0].last.value, run);
+  }
+}
+
+TEST_F(CurvesTest, RecordsOfRanksAreRefused) {
+  Write(absl::StrCat(Header(7),
+                     R"({"run":5,"time":1,"rank":0,"host":"a","clock":"b"})",
+                     "\n", Loss(1, 1)));
+  EXPECT_THAT(ReadCurves(path_, CurveWriter{7, 1}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("has the records of ranks")));
 }
 
 TEST_F(CurvesTest, MetricsOfOtherProcessesAreRefused) {
   Write(absl::StrCat(Header(7), Loss(1, 1)));
-  EXPECT_THAT(ReadCurves(path_, 8),
+  EXPECT_THAT(ReadCurves(path_, CurveWriter{8, 1}),
               StatusIs(absl::StatusCode::kNotFound,
-                       HasSubstr("are of other processes than this run's")));
-  EXPECT_THAT(ReadCurves(path_ + "s", 7),
+                       HasSubstr("metrics of other processes than this run's "
+                                 "rank 0, which is process 8")));
+  EXPECT_THAT(ReadCurves(path_ + "s", CurveWriter{7, 1}),
               StatusIs(absl::StatusCode::kNotFound));
   Write(Header(7));
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::vector<Curve> curves,
-                                ReadCurves(path_, 7));
+                                ReadCurves(path_, CurveWriter{7, 1}));
   EXPECT_THAT(curves, IsEmpty());
 }
 
@@ -143,7 +177,7 @@ TEST_F(CurvesTest, NamesWithoutEndAreBounded) {
   }
   Write(Header(7) + Line(1, line) + Loss(2, 1));
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::vector<Curve> curves,
-                                ReadCurves(path_, 7));
+                                ReadCurves(path_, CurveWriter{7, 1}));
   EXPECT_THAT(curves, SizeIs(200));
 }
 

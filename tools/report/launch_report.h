@@ -19,17 +19,22 @@ namespace lockstep {
 
 // The launcher's account of the end of a run.
 struct RunEnd {
+  // A run that was stopped by a signal has an exit code, too, and has not
+  // failed.
   bool has_failed = false;
   int64_t attempt = 0;  // from 0
   int64_t exit_code = 0;
   std::string blame;    // in one line; "": the launcher names nobody
   std::string message;  // the error in the words of a rank, or ""
+  // How ranks have ended that did not end well by themselves: "rank 1 was
+  // killed by signal 9 (SIGKILL)".
+  std::vector<std::string> ends;
 };
 
-// Reads the files, one of each host, and returns the end of the attempt whose
-// processes are those of the run. `pids` has the process of each rank. Returns
-// nothing if no attempt has them, and an error if a file can't be read or is
-// none of the launcher's.
+// Reads the files, one of each host, and returns the end of the last attempt
+// whose processes are those of the run. `pids` has the process of each rank.
+// Returns nothing if no attempt has them, and an error if a file can't be read
+// or is none of the launcher's. An incomplete last line does not count.
 absl::StatusOr<std::optional<RunEnd>> FindRunEnd(
     const std::vector<std::string>& paths,
     const std::map<int64_t, int64_t>& pids);

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,6 +20,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class LaunchReportTest : public testing::Test {
@@ -74,9 +76,9 @@ TEST_F(LaunchReportTest, TheAttemptOfTheRunTellsItsEnd) {
   EXPECT_EQ(end->exit_code, 1);
   EXPECT_THAT(end->blame, HasSubstr("lost: rank 1 (trainer-1, pid 12)"));
   EXPECT_EQ(end->message, "say \",\"message\":\" twice");
+  EXPECT_THAT(end->ends, ElementsAre("rank 0 exited", "rank 1 killed"));
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(end, FindRunEnd({path}, {{1, 22}}));
   ASSERT_TRUE(end.has_value());
-  EXPECT_FALSE(end->has_failed);
   EXPECT_EQ(end->attempt, 1);
   EXPECT_EQ(end->blame, "");
 }
@@ -110,12 +112,58 @@ TEST_F(LaunchReportTest, TheHostThatKnowsMostTells) {
   }
 }
 
+TEST_F(LaunchReportTest, ARunThatWasStoppedHasNotFailed) {
+  const std::map<int64_t, int64_t> pids = {{0, 11}};
+  const auto attempt = [](int64_t exit_code, int64_t of_rank, bool is_sent) {
+    return absl::StrCat(
+        R"({"version":1,"attempt":0,"node_rank":0,"exit_code":)", exit_code,
+        R"(,"blame":null,"message":"","reported_by":-1,"ranks":[{"rank":0,)",
+        R"("pid":11,"exit_code":)", of_rank,
+        R"(,"end":"exited","sent_by_launcher":)", is_sent ? "true" : "false",
+        "}]}\n");
+  };
+  const std::pair<std::string, bool> ends[] = {{attempt(143, 0, false), false},
+                                               {attempt(0, 0, false), false},
+                                               {attempt(143, 143, true), false},
+                                               {attempt(1, 1, false), true}};
+  for (const auto& [text, has_failed] : ends) {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::optional<RunEnd> end,
+                                  FindRunEnd({Write("end", text)}, pids));
+    ASSERT_TRUE(end.has_value());
+    EXPECT_EQ(end->has_failed, has_failed) << text;
+  }
+}
+
+TEST_F(LaunchReportTest, TheLastAttemptCounts) {
+  // In containers, the processes of all attempts may have the same numbers.
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+      const std::optional<RunEnd> end,
+      FindRunEnd({Write("launch", Attempt(0, 1, LostRank(), 11) +
+                                      Attempt(1, 1, "null", 11))},
+                 {{0, 11}}));
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->attempt, 1);
+}
+
+TEST_F(LaunchReportTest, AnIncompleteLineDoesNotCount) {
+  const std::string whole = Attempt(0, 1, LostRank(), 11);
+  for (const std::string& text :
+       {absl::StrCat(whole, "\n"), absl::StrCat(whole, whole.substr(0, 50))}) {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::optional<RunEnd> end,
+                                  FindRunEnd({Write("torn", text)}, {{0, 11}}));
+    EXPECT_TRUE(end.has_value()) << text;
+  }
+}
+
 TEST_F(LaunchReportTest, OtherFilesAreRefused) {
   EXPECT_THAT(FindRunEnd({folder_ + "/none"}, {}),
               StatusIs(absl::StatusCode::kNotFound,
-                       HasSubstr("should be a file of lockstep launch")));
+                       HasSubstr("none is no file; give the file of lockstep "
+                                 "launch --report")));
   EXPECT_THAT(FindRunEnd({folder_}, {}), StatusIs(absl::StatusCode::kNotFound));
-  for (const char* const text : {"{}\n", "x\n", "[1]\n", "{\"version\":1}\n"}) {
+  for (const char* const text :
+       {"{}\n", "[1}\n", "{\"version\":1}\n", "{\"version\":1,\"attempt\":0}\n",
+        "{\"version\":2,\"attempt\":0,\"exit_code\":0}\n"}) {
     EXPECT_THAT(FindRunEnd({Write("bad", text)}, {}),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          HasSubstr("bad, line 1: ")))

@@ -13,8 +13,8 @@
 // * Without waits for data, each rank comes earlier by its own wait.
 // * Without communication, no rank waits for as long as the one that waits
 //   least.
-// * If the rank that comes last is not slow, it waits for data, and comes, as
-//   the median of the others does.
+// * If ranks that come last are not slow, they wait for data, and come, as the
+//   median of the others does.
 // * A step that is not slow loses as much as the median of all steps does.
 //
 // If all loaders are too slow, and they read ahead, then only the slowest of
@@ -24,6 +24,7 @@
 #ifndef LOCKSTEP_TOOLS_REPORT_LOST_TIME_H_
 #define LOCKSTEP_TOOLS_REPORT_LOST_TIME_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -56,57 +57,73 @@ struct RankTime {
   double in_transfer = 0;  // blocked as long as the last rank was, too
   double between = 0;      // between steps: checkpoints, hooks, sinks
   double own = 0;          // the rest: what the trainer computes
-  // For how long the second to last rank has waited for this one, and the parts
-  // of that in which this one waited for data and was between steps for longer
-  // than the median of the others.
-  double late = 0, late_for_data = 0, late_between = 0;
+  // For how much longer than this rank the median of the others has waited,
+  // where others have waited longer; and the parts of that in which this rank
+  // waited for data, was between steps, or was in its own part of the step for
+  // longer than the median of the others.
+  double late = 0, late_for_data = 0, late_between = 0, late_own = 0;
   int64_t times_last = 0;  // the steps in which it came last
   double median_step = 0;
-  // The time that workers take to read the samples of a step, added up; 0 if it
-  // is not known.
+  double rows = 0;  // the samples of a step, as a mean
+  // The time that workers take for the samples of a step, added up; 0 if it is
+  // not known.
   double read = 0;
-
-  double lost() const { return for_data + for_others + in_transfer; }
 };
 
-// What the run would win without one of these.
+// A step that has lost much.
+struct LostStep {
+  int64_t step = 0;
+  double lost = 0;     // by all ranks, in seconds
+  double longest = 0;  // on the rank that took longest, with the time before it
+  int64_t last = -1;   // the rank that came last; -1: none was waited for
+};
+
+// The cause of the lost time, and how much of it each cause explains.
 struct RunVerdict {
   enum class Kind {
     kTooShort,       // too few steps to say anything
     kHealthy,        // little time is lost
     kFewSteps,       // some steps lose most of it
-    kOneRank,        // the others wait for one rank
+    kSlowRanks,      // the others wait for one rank, or for a few, always
     kRotating,       // the others wait for one rank, and it is not the same
     kData,           // the ranks wait for data
     kCommunication,  // the collectives themselves take the time
     kUnexplained,    // none of these, or several
   };
-  // Where a rank that is late loses its time.
+  // Where ranks that are late lose their time.
   enum class Place { kUnknown, kData, kBetween, kOwn };
 
   Kind kind = Kind::kTooShort;
-  Place place = Place::kUnknown;  // of kOneRank, kRotating and kFewSteps
-  double lost_share = 0;          // of the time of all ranks
-  double explained = 0;           // the part of it that the cause explains
-  int64_t rank = -1;              // of kOneRank, and maybe of kFewSteps
-  std::vector<int64_t> steps;     // of kFewSteps, the worst first
+  // This is of kSlowRanks, kRotating and kFewSteps.
+  Place place = Place::kUnknown;
+  double lost_share = 0;     // of the time of all ranks
+  double between_share = 0;  // of the time of all ranks, which is not lost
+  double explained = 0;      // the part of the lost time that goes without it
+  // The ranks of kSlowRanks; of kFewSteps, the one that was always late in
+  // these steps, if there is one.
+  std::vector<int64_t> ranks;
+  std::vector<int64_t> steps;  // of kFewSteps, the worst first
   // The parts of the lost time that would not be there without each: waits for
-  // data, communication, the one slow rank, the last rank of each step, and the
-  // worst twentieth of all steps.
-  double of_data = 0, of_communication = 0, of_one_rank = 0, of_last_ranks = 0,
-         of_few_steps = 0;
+  // data, communication, the slow ranks, the last rank of each step, and the
+  // few steps that have lost most.
+  double of_data = 0, of_communication = 0, of_slow_ranks = 0,
+         of_last_ranks = 0, of_few_steps = 0;
   std::string sentence;  // one sentence for people
-  std::string advice;    // what to look at, in a sentence or two; may be ""
+  std::string advice;    // what to look at, in some sentences; may be ""
 };
 
 // Returns "healthy", "one slow rank" and so on.
-absl::string_view Name(RunVerdict::Kind kind);
+absl::string_view Name(const RunVerdict& verdict);
 
 struct LostTime {
+  static constexpr size_t kMostWorst = 10;
+
   RunVerdict verdict;
-  std::vector<RankTime> ranks;  // the one that makes others wait most, first
-  int64_t steps = 0;            // those that count: all ranks have them
-  int64_t left_out = 0;  // steps that some ranks lack, or that have no times
+  std::vector<RankTime> ranks;  // the one that is late most, first
+  std::vector<LostStep>
+      worst;             // the steps that have lost most, the worst first
+  int64_t steps = 0;     // those that count: all ranks have their times
+  int64_t left_out = 0;  // those that some rank lacks or has without times
 };
 
 // Takes the records of the ranks of one run that has `size` ranks, some of

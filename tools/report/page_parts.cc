@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -19,6 +20,7 @@
 #include "lockstep/tools/report/page_text.h"
 #include "lockstep/tools/report/run_report.h"
 #include "lockstep/tools/report/svg.h"
+#include "lockstep/tools/words/words.h"
 
 namespace lockstep::internal_report {
 
@@ -107,26 +109,43 @@ std::string BeginSection(absl::string_view title, absl::string_view lead) {
 }
 
 std::string SaySteps(int64_t first, int64_t last) {
-  return first == last
-             ? absl::StrCat("step ", SayCount(first))
-             : absl::StrCat("steps ", SayCount(first), " to ", SayCount(last));
+  return first == last ? absl::StrCat("step ", WithCommas(first))
+                       : absl::StrCat("steps ", WithCommas(first), " to ",
+                                      WithCommas(last));
 }
 
-std::string SayRun(const RunReport& report) {
-  std::string text = absl::StrCat("Run ", SayCount(report.number), " of ",
-                                  SayCount(std::max<int64_t>(report.runs, 1)));
-  if (report.number < 1) text = "A run";
-  absl::StrAppend(&text, ", began ",
-                  report.began <= absl::UnixEpoch() ||
-                          report.began == absl::InfiniteFuture()
-                      ? "at a time that is not known"
-                      : absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", report.began,
-                                         absl::UTCTimeZone()),
-                  ", ", SayCounted(report.size, "rank", "ranks"));
-  if (report.last_step > 0 || report.first_step > 0) {
-    absl::StrAppend(&text, ", ", SaySteps(report.first_step, report.last_step));
+std::string AboutRun(const RunReport& report) {
+  std::string text =
+      report.number < 1
+          ? "A run"
+          : absl::StrCat("Run ", WithCommas(report.number), " of ",
+                         WithCommas(std::max<int64_t>(report.runs, 1)));
+  const bool has_steps = report.first_step != 0 || report.last_step != 0;
+  absl::StrAppend(
+      &text, ", began ",
+      report.began <= absl::UnixEpoch() ||
+              report.began == absl::InfiniteFuture()
+          ? "at a time that is not known"
+          : absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", report.began,
+                             absl::UTCTimeZone()),
+      ", ", Counted(report.size, "rank", "ranks"), ", ",
+      has_steps ? SaySteps(report.first_step, report.last_step) : "no step");
+  if (report.in_steps > 0 && report.by_clock > 0) {
+    absl::StrAppend(&text, ", in steps ", SaySeconds(report.in_steps), " of ",
+                    SaySeconds(report.by_clock), " by the clock");
   }
-  return text;
+  std::string html =
+      absl::StrCat("<p class=\"about\">", Escaped(text), "</p>\n");
+  const LostTime& lost = report.lost;
+  if (lost.left_out > 0) {
+    absl::StrAppend(&html, "<p class=\"about\">", WithCommas(lost.steps),
+                    " of ", WithCommas(lost.steps + lost.left_out),
+                    " steps count, since some rank lacks ",
+                    lost.left_out == 1 ? "the other one or has no times of it"
+                                       : "the others or has no times of them",
+                    ".</p>\n");
+  }
+  return html;
 }
 
 // ---- The verdict.
@@ -141,86 +160,121 @@ struct Level {
 };
 
 Level LevelOf(const RunVerdict& verdict) {
-  if (verdict.kind == RunVerdict::Kind::kTooShort ||
-      !std::isfinite(verdict.lost_share)) {
+  if (verdict.kind == RunVerdict::Kind::kHealthy) {
+    return {"good", "\u25cf", "Healthy"};
+  }
+  if (verdict.kind == RunVerdict::Kind::kTooShort) {
     return {"plain", "\u25cb", "Not known"};
   }
   if (verdict.lost_share > kSevereShare) return {"bad", "\u25a0", "Severe"};
-  if (verdict.lost_share > kHealthyShare) return {"warn", "\u25b2", "Warning"};
-  return {"good", "\u25cf", "Healthy"};
+  return {"warn", "\u25b2", "Warning"};
 }
 
-std::string BeginVerdict(const Level& level, absl::string_view kind,
-                         bool is_second) {
+std::string BeginVerdict(const Level& level, bool is_second) {
   return absl::StrCat("<div class=\"verdict ", level.style,
                       is_second ? " second" : "", "\">\n<p class=\"level\">",
                       "<span aria-hidden=\"true\">", level.sign, "</span> ",
-                      level.word, kind.empty() ? "" : ": ", Escaped(kind),
-                      "</p>\n");
+                      level.word, "</p>\n");
 }
 
+// Returns a text with a large first letter and a full stop.
 std::string AsSentence(absl::string_view text) {
   std::string sentence(text);
   if (!sentence.empty()) sentence[0] = absl::ascii_toupper(sentence[0]);
-  return sentence;
+  return absl::EndsWith(sentence, ".") ? sentence : sentence + ".";
 }
 
 std::string FailureBlock(const RunEnd& end) {
-  std::string html =
-      BeginVerdict({"bad", "\u2715", "Failed"}, "the run has ended early",
-                   /*is_second=*/false);
-  absl::StrAppend(&html, "<p class=\"sentence\">",
+  constexpr size_t kMostEnds = 16;
+  std::string html = BeginVerdict({"bad", "\u2715", "Failed"},
+                                  /*is_second=*/false);
+  absl::StrAppend(&html, "<p class=\"sentence\">The run has failed. ",
                   end.blame.empty() ? "The launcher does not say who failed."
                                     : Escaped(AsSentence(end.blame)),
                   "</p>\n");
+  if (!end.ends.empty()) {
+    html += "<ul class=\"ends\">\n";
+    for (size_t i = 0; i < std::min(end.ends.size(), kMostEnds); ++i) {
+      absl::StrAppend(&html, "<li>", Escaped(AsSentence(end.ends[i]), 1000),
+                      "</li>\n");
+    }
+    if (end.ends.size() > kMostEnds) {
+      absl::StrAppend(
+          &html, "<li>There are ",
+          WithCommas(static_cast<int64_t>(end.ends.size() - kMostEnds)),
+          " more, which <code>--format=json</code> has.</li>\n");
+    }
+    html += "</ul>\n";
+  }
   if (!end.message.empty()) {
     absl::StrAppend(&html, "<pre class=\"message\">", Escaped(end.message),
                     "</pre>\n");
   }
-  absl::StrAppend(&html, "<p class=\"advice\">Attempt ", SayCount(end.attempt),
-                  " has ended with exit code ", SayCount(end.exit_code),
-                  ".</p>\n</div>\n");
+  absl::StrAppend(&html, "<p class=\"advice\">Attempt ",
+                  WithCommas(end.attempt), " has ended with exit code ",
+                  WithCommas(end.exit_code), ".</p>\n</div>\n");
   return html;
 }
 
+// Returns what the launcher says of a run that has not failed.
+std::string SayEnd(const RunEnd& end) {
+  if (end.exit_code == 0) {
+    return "The launcher says that the run has finished.";
+  }
+  return absl::StrCat("The launcher says that the run was stopped (exit code ",
+                      WithCommas(end.exit_code), ").");
+}
+
 // Returns a table of what each cause would take away, for a verdict that names
-// none.
+// none. Causes that would take away next to nothing are left out.
 std::string CausesTable(const RunVerdict& verdict) {
+  constexpr double kLeastPart = 0.01;
+  std::vector<std::pair<double, absl::string_view>> causes = {
+      {verdict.of_data, "waits for data"},
+      {verdict.of_communication, "transfers"},
+      {verdict.of_slow_ranks, "slow ranks"},
+      {verdict.of_last_ranks, "the last rank of each step"},
+      {verdict.of_few_steps, "a few steps"}};
+  causes.erase(
+      std::remove_if(causes.begin(), causes.end(),
+                     [](const std::pair<double, absl::string_view>& cause) {
+                       return !(cause.first >= kLeastPart);
+                     }),
+      causes.end());
+  if (causes.empty()) return "";
+  std::stable_sort(
+      causes.begin(), causes.end(),
+      [](const auto& a, const auto& b) { return a.first > b.first; });
   HtmlTable table(
       "The part of the lost time that would go without each cause",
       {{"without"}, {"of the lost time", HtmlTable::Kind::kNumber}});
-  const auto add = [&table](absl::string_view name, double part) {
-    table.AddRow({std::string(name), Escaped(SayShare(std::max(part, 0.0)))});
-  };
-  add("waits for data", verdict.of_data);
-  add("transfers", verdict.of_communication);
-  add("the rank that is late most", verdict.of_one_rank);
-  add("ranks that are late in turn", verdict.of_last_ranks);
-  add("the slowest steps", verdict.of_few_steps);
+  for (const auto& [part, name] : causes) {
+    table.AddRow({std::string(name), Escaped(SayShare(part))});
+  }
   return table.Html();
 }
 
 }  // namespace
 
-std::string VerdictBlock(const RunReport& report) {
+std::string VerdictBlock(const RunReport& report, Advice advice) {
   const RunVerdict& verdict = report.lost.verdict;
   const bool has_failed = report.end.has_value() && report.end->has_failed;
   std::string html = has_failed ? FailureBlock(*report.end) : "";
-  html += BeginVerdict(
-      LevelOf(verdict),
-      verdict.kind == RunVerdict::Kind::kHealthy ? "" : Name(verdict.kind),
-      has_failed);
+  html += BeginVerdict(LevelOf(verdict), has_failed);
   absl::StrAppend(&html, "<p class=\"sentence\">",
                   verdict.sentence.empty()
                       ? "The records say nothing about lost time."
                       : Escaped(verdict.sentence),
                   "</p>\n");
-  if (!verdict.advice.empty()) {
+  if (advice == Advice::kShown && !verdict.advice.empty()) {
     absl::StrAppend(&html, "<p class=\"advice\">", Escaped(verdict.advice),
                     "</p>\n");
   }
   if (verdict.kind == RunVerdict::Kind::kUnexplained) {
     html += CausesTable(verdict);
+  }
+  if (report.end.has_value() && !has_failed) {
+    absl::StrAppend(&html, "<p class=\"note\">", SayEnd(*report.end), "</p>\n");
   }
   return html + "</div>\n";
 }
@@ -233,11 +287,11 @@ std::string KeyNumbers(const RunReport& report) {
                     "<small>", Escaped(more), "</small></dd></div>\n");
   };
   const LostTime& lost = report.lost;
-  const bool has_steps = lost.steps > 0;
+  const bool has_verdict = lost.verdict.kind != RunVerdict::Kind::kTooShort;
   const auto known = [](bool is_known, const std::string& text) {
     return is_known ? text : std::string("not known");
   };
-  add("lost time", known(has_steps, SayShare(lost.verdict.lost_share)),
+  add("lost time", known(has_verdict, SayShare(lost.verdict.lost_share)),
       "of the time of all ranks");
   add("rows per second",
       known(report.rows_per_second > 0, SayNumber(report.rows_per_second)),
@@ -248,8 +302,8 @@ std::string KeyNumbers(const RunReport& report) {
   add("99th percentile",
       known(report.p99_step > 0, SaySeconds(report.p99_step)),
       "one step of 100 is slower");
-  add("steps that count", SayCount(lost.steps),
-      lost.left_out > 0 ? absl::StrCat(SayCount(lost.left_out), " left out")
+  add("steps that count", WithCommas(lost.steps),
+      lost.left_out > 0 ? absl::StrCat(WithCommas(lost.left_out), " left out")
                         : "none left out");
   return html + "</dl>\n";
 }
@@ -270,9 +324,10 @@ std::string Notes(const RunReport& report) {
       absl::StrAppend(&html, "<li>", Escaped(report.notes[i], 1000), "</li>\n");
     }
     if (report.notes.size() > kMostNotes) {
-      absl::StrAppend(&html, "<li>and ", report.notes.size() - kMostNotes,
-                      " more notes, which <code>lockstep report</code> prints"
-                      "</li>\n");
+      const auto more = static_cast<int64_t>(report.notes.size() - kMostNotes);
+      absl::StrAppend(&html, "<li>and ",
+                      Counted(more, "more note", "more notes"),
+                      ", which <code>--format=json</code> has</li>\n");
     }
     html += "</ul>\n";
   }
@@ -345,17 +400,6 @@ std::string Key(const std::vector<KeyEntry>& entries, absl::string_view style) {
 
 namespace {
 
-// Returns at most about a thousand points, which are far apart.
-std::vector<Curve::Point> SomePoints(const Curve& curve) {
-  constexpr size_t kMostPoints = 500;
-  const size_t stride = curve.points.size() / kMostPoints + 1;
-  std::vector<Curve::Point> points;
-  for (size_t i = 0; i < curve.points.size(); i += stride) {
-    points.push_back(curve.points[i]);
-  }
-  return points;
-}
-
 struct Range {
   double least = std::numeric_limits<double>::infinity();
   double most = -std::numeric_limits<double>::infinity();
@@ -372,7 +416,7 @@ void Draw(const Curve& curve, const Range& steps, absl::string_view style,
           LineChart& chart) {
   std::vector<double> places;
   std::vector<double> values;
-  for (const Curve::Point& point : SomePoints(curve)) {
+  for (const Curve::Point& point : curve.points) {
     const double step = static_cast<double>(point.step);
     places.push_back(steps.most > steps.least
                          ? (step - steps.least) / (steps.most - steps.least)
@@ -388,44 +432,84 @@ void Draw(const Curve& curve, const Range& steps, absl::string_view style,
 
 std::string SayPoint(absl::string_view what, const Curve::Point& point) {
   return absl::StrCat(what, " ", SayNumber(point.value), " (step ",
-                      SayCount(point.step), ")");
+                      WithCommas(point.step), ")");
 }
 
+// Returns the last, the least and the most value of a curve.
 std::string SayCurve(const Curve& curve) {
-  return absl::StrCat(SayPoint("last", curve.last), ", ",
-                      SayPoint("least", curve.least), ", ",
-                      SayPoint("most", curve.most));
+  if (curve.points.empty()) return "no value is finite";
+  return absl::StrCat(
+      SayPoint(curve.not_finite > 0 ? "last finite" : "last", curve.last), ", ",
+      SayPoint("least", curve.least), ", ", SayPoint("most", curve.most));
+}
+
+// Returns how many values of a curve are not finite, or "".
+std::string SayNotFinite(const Curve& curve) {
+  if (curve.not_finite <= 0) return "";
+  return absl::StrCat(Counted(curve.not_finite, "value is", "values are"),
+                      " not finite (NaN or infinite)");
+}
+
+// Returns the axis of values. If all are above 0, and some are far larger than
+// others, then it is logarithmic, since the small ones would be flat.
+Axis AxisOf(const Curve& first, const Curve* second, const Range& values) {
+  constexpr double kFar = 1000;
+  constexpr int kTicks = 3;
+  // Points may be means, so the least value may be less than all of them.
+  const bool are_positive = first.least.value > 0 &&
+                            (second == nullptr || second->least.value > 0) &&
+                            values.least > 0;
+  return are_positive && values.most / kFar > values.least
+             ? LogarithmicAxis(values.least, values.most, kTicks)
+             : NumberAxis(values.least, values.most, kTicks);
 }
 
 }  // namespace
 
+bool HasValues(const Curve& curve) {
+  return !curve.points.empty() || curve.not_finite > 0;
+}
+
 std::string CurveFigure(const Curve& first, const Curve* second) {
   Range steps;
   Range values;
+  std::string words;
+  std::string alarm;
   for (const Curve* const curve : {&first, second}) {
     if (curve == nullptr) continue;
-    for (const Curve::Point& point : SomePoints(*curve)) {
+    for (const Curve::Point& point : curve->points) {
       steps.Add(static_cast<double>(point.step));
       values.Add(point.value);
     }
+    const absl::string_view run = second == nullptr ? ""
+                                  : curve == &first ? "first run: "
+                                                    : "second run: ";
+    const absl::string_view between = curve == &first ? "" : "; ";
+    absl::StrAppend(&words, between, run, SayCurve(*curve));
+    const std::string not_finite = SayNotFinite(*curve);
+    if (not_finite.empty()) continue;
+    absl::StrAppend(&alarm, alarm.empty() ? "" : "; ", run, not_finite);
   }
   std::string html =
       absl::StrCat("<figure><figcaption><h3>", Escaped(first.name, kMostOfName),
                    "</h3></figcaption>\n");
-  std::string words = SayCurve(first);
-  if (second != nullptr) {
-    words = absl::StrCat("first run: ", SayCurve(first),
-                         "; second run: ", SayCurve(*second));
-  }
   if (values.is_empty()) {
     html += "<p class=\"note\">None of its values is finite.</p>\n";
   } else {
-    LineChart chart(NumberTicks(steps.least, steps.most, 4),
-                    NumberAxis(values.least, values.most, 3), 120);
+    const Axis axis = AxisOf(first, second, values);
+    if (axis.is_logarithmic) words += "; the axis is logarithmic";
+    LineChart chart(NumberTicks(steps.least, steps.most, 4), axis, 120);
     Draw(first, steps, "first", chart);
     if (second != nullptr) Draw(*second, steps, "two", chart);
     html += chart.Svg(absl::StrCat(first.name.substr(0, kMostOfName),
-                                   " over the steps: ", words));
+                                   " over the steps: ", words,
+                                   alarm.empty() ? "" : "; ", alarm));
+  }
+  if (!alarm.empty()) {
+    absl::StrAppend(&html,
+                    "<p class=\"alarm\"><span aria-hidden=\"true\">"
+                    "\u25b2</span> ",
+                    Escaped(AsSentence(alarm)), "</p>\n");
   }
   absl::StrAppend(&html, "<p class=\"note\">", Escaped(words),
                   "</p></figure>\n");
@@ -435,7 +519,7 @@ std::string CurveFigure(const Curve& first, const Curve* second) {
 std::string NameOfOperation(const OperationTimes& times) {
   return times.bucket < 0 ? times.operation
                           : absl::StrCat(times.operation, " of bucket ",
-                                         SayCount(times.bucket));
+                                         WithCommas(times.bucket));
 }
 
 }  // namespace lockstep::internal_report

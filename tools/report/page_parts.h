@@ -2,10 +2,10 @@
 // returns or appends HTML. Internal.
 //
 //   std::string html = BeginPage("Run 3 of /data/steps");
-//   html += Head(report);
+//   html += AboutRun(report) + VerdictBlock(report, Advice::kShown);
 //   HtmlTable table("The slowest samples",
 //                   {{"rank", HtmlTable::Kind::kNumber}, {"loader"}});
-//   table.AddRow({SayCount(3), Escaped(loader)});
+//   table.AddRow({WithCommas(3), NameCell(loader)});
 //   html += table.Html();
 //   html += EndPage();
 #ifndef LOCKSTEP_TOOLS_REPORT_PAGE_PARTS_H_
@@ -56,14 +56,17 @@ std::string BeginPage(absl::string_view title);
 std::string EndPage();
 std::string BeginSection(absl::string_view title, absl::string_view lead);
 
-// Returns what run it is: "Run 2 of 3, began 2026-11-29 09:16:55 UTC, ...".
-std::string SayRun(const RunReport& report);
+// Returns what run it is: "Run 2 of 3, began 2026-11-29 09:16:55 UTC, ...", and
+// whether some of its steps do not count.
+std::string AboutRun(const RunReport& report);
 
 // Returns "step 7" or "steps 7 to 9".
 std::string SaySteps(int64_t first, int64_t last);
 
-// Returns the failure, if there is one, the verdict and the advice.
-std::string VerdictBlock(const RunReport& report);
+// Returns how the run has ended, if that is known, the verdict, and the advice,
+// which points to other sections of the page of one run.
+enum class Advice { kShown, kLeftOut };
+std::string VerdictBlock(const RunReport& report, Advice advice);
 std::string KeyNumbers(const RunReport& report);
 std::string Notes(const RunReport& report);
 
@@ -94,8 +97,12 @@ struct KeyEntry {
 std::string Key(const std::vector<KeyEntry>& entries,
                 absl::string_view style = "");
 
-// Returns a small chart of one or two curves of the same name, each of which
-// has at least one point. `second` may be null.
+// Returns whether a curve has anything to show: points, or values that are not
+// finite.
+bool HasValues(const Curve& curve);
+
+// Returns a small chart of one or two curves of the same name, which have
+// values. `second` may be null.
 std::string CurveFigure(const Curve& first, const Curve* second);
 
 // Returns the text of an operation: "all_reduce", and of its bucket, if any.

@@ -57,6 +57,8 @@ max-width:44ch;letter-spacing:-.01em}
 .advice+.advice{margin-top:8px}
 .good{--level:var(--good)}.warn{--level:var(--warn)}.bad{--level:var(--bad)}
 .plain{--level:var(--soft)}
+.ends{list-style:none;padding:0}
+.alarm{color:var(--bad);font-weight:650}
 .message{white-space:pre-wrap;background:var(--panel);padding:10px 12px;
 margin:8px 0;border-radius:6px;max-height:22em;overflow:auto}
 .numbers{display:grid;gap:14px 24px;margin-top:22px;
@@ -142,7 +144,7 @@ var(--hatch) 0 1px,transparent 1px 5px)}
 .curves{display:grid;gap:20px 28px;margin-top:14px;
 grid-template-columns:repeat(auto-fill,minmax(min(100%,310px),1fr))}
 .curves figure{margin:0;min-width:0}
-.curves .note{margin-top:0}
+.curves .note,.curves .alarm{margin-top:0}
 details{margin-top:14px}
 summary{cursor:pointer;color:var(--link)}
 .job{white-space:pre-wrap;background:var(--panel);padding:12px;

@@ -13,6 +13,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
@@ -96,10 +97,14 @@ RunReport Report(int64_t ranks, int64_t steps) {
   report.rows_per_second = 1234.4;
   report.median_step = 0.012;
   report.p99_step = 3.4;
+  report.in_steps = 8.2;
+  report.by_clock = 9.1;
   report.lost.steps = steps - 1;
   report.lost.left_out = 1;
-  report.lost.verdict.kind = RunVerdict::Kind::kOneRank;
+  report.lost.worst = {{17, 0.25, 0.125, 1}, {18, 0.2, 0.1, -1}};
+  report.lost.verdict.kind = RunVerdict::Kind::kSlowRanks;
   report.lost.verdict.lost_share = 0.35;
+  report.lost.verdict.ranks = {1};
   report.lost.verdict.sentence = "The others wait for rank 1.";
   report.lost.verdict.advice = "Look at host-1.";
   const int64_t count = std::min<int64_t>(steps, 200);
@@ -116,6 +121,7 @@ RunReport Report(int64_t ranks, int64_t steps) {
   }
   for (int64_t rank = 0; rank < ranks; ++rank) {
     report.lost.ranks.push_back(TimeOf(rank));
+    if (report.map.size() == RunReport::kMostMapRows) continue;
     MapRow& row = report.map.emplace_back();
     row.rank = rank;
     for (int64_t i = 0; i < count; ++i) {
@@ -174,9 +180,11 @@ int CountOf(absl::string_view part, absl::string_view text) {
   return count;
 }
 
-// Returns whether a text has a word that stands for no number.
+// Returns whether a text has a word that stands for no number, but where it
+// says that there was none.
 bool HasNoNumber(absl::string_view text) {
-  const std::string lower = absl::AsciiStrToLower(text);
+  const std::string lower = absl::AsciiStrToLower(
+      absl::StrReplaceAll(text, {{"(NaN or infinite)", ""}}));
   const auto is_letter = [&lower](size_t at) {
     return at < lower.size() && std::isalnum(lower[at]) != 0;
   };
@@ -229,8 +237,11 @@ TEST(ReportPage, ShowsEverythingInItsOrder) {
   ExpectSound(page);
   ExpectInOrder(page, {"/data/steps",
                        "Run 2 of 3, began 2023-11-14 22:13:20 UTC",
-                       "2 ranks, steps 1 to 50",
-                       "Severe: ",
+                       "2 ranks, steps 1 to 50, in steps 8.2 s of 9.1 s by the "
+                       "clock",
+                       "49 of 50 steps count, since some rank lacks the other "
+                       "one or has no times of it.",
+                       "</span> Severe</p>",
                        "The others wait for rank 1.",
                        "Look at host-1.",
                        "35 %",
@@ -249,13 +260,20 @@ TEST(ReportPage, ShowsEverythingInItsOrder) {
                        "7",
                        "12 ms",
                        "3.4 ms",
-                       "Samples over ranks and steps",
+                       "Slowest steps",
+                       "17",
+                       "250 ms",
+                       "125 ms",
+                       "18",
+                       "none",
+                       "Ranks over the steps",
                        "no record",
                        "Over the steps",
                        "Slowest samples",
                        "4,321",
                        "500 ms",
                        "Latencies by operation",
+                       "Operations of all ranks and steps",
                        "all_reduce",
                        "1,024",
                        "1 ms",
@@ -274,36 +292,85 @@ TEST(ReportPage, ShowsEverythingInItsOrder) {
 
 TEST(ReportPage, SaysTheLevelInAWord) {
   RunReport report = Report(2, 50);
-  report.lost.verdict.lost_share = kSevereShare + 0.01;
-  EXPECT_THAT(PageOf(report), HasSubstr("</span> Severe"));
-  report.lost.verdict.lost_share = kHealthyShare + 0.01;
-  EXPECT_THAT(PageOf(report), HasSubstr("</span> Warning"));
-  report.lost.verdict.lost_share = kHealthyShare;
-  EXPECT_THAT(PageOf(report), HasSubstr("</span> Healthy"));
-  report.lost.verdict.lost_share = kNan;
-  EXPECT_THAT(PageOf(report), HasSubstr("</span> Not known"));
+  RunVerdict& verdict = report.lost.verdict;
+  verdict.lost_share = kSevereShare + 0.01;
+  EXPECT_THAT(PageOf(report), HasSubstr("</span> Severe</p>"));
+  verdict.lost_share = kSevereShare;
+  EXPECT_THAT(PageOf(report), HasSubstr("</span> Warning</p>"));
+  // The kind decides, and not the share.
+  verdict.lost_share = kHealthyShare / 2;
+  EXPECT_THAT(PageOf(report), HasSubstr("</span> Warning</p>"));
+  verdict.kind = RunVerdict::Kind::kHealthy;
+  verdict.lost_share = kHealthyShare;
+  EXPECT_THAT(PageOf(report), HasSubstr("</span> Healthy</p>"));
+  verdict.kind = RunVerdict::Kind::kTooShort;
+  EXPECT_THAT(PageOf(report), HasSubstr("</span> Not known</p>"));
+  ExpectInOrder(PageOf(report), {"<dt>lost time</dt><dd>not known"});
+}
+
+TEST(ReportPage, SaysWhichStepsCount) {
+  RunReport report = Report(2, 50);
+  report.lost.steps = 474;
+  report.lost.left_out = 576;
+  EXPECT_THAT(PageOf(report),
+              HasSubstr("474 of 1,050 steps count, since some rank lacks the "
+                        "others or has no times of them."));
+  report.lost.left_out = 0;
+  EXPECT_THAT(PageOf(report), Not(HasSubstr("steps count, since")));
+  report.by_clock = 0;
+  EXPECT_THAT(PageOf(report), Not(HasSubstr("by the clock")));
+  report.first_step = report.last_step = 0;
+  EXPECT_THAT(PageOf(report), HasSubstr("2 ranks, no step</p>"));
 }
 
 TEST(ReportPage, BeginsWithTheFailure) {
   RunReport report = Report(2, 50);
-  report.end = RunEnd{true, 3, 9, "rank 1 died first", "<gone>"};
+  report.end = RunEnd{true, 3, 9, "rank 1 died first", "<gone>", {}};
+  report.end->ends = {"rank 1 was killed by signal 9 (SIGKILL)",
+                      "rank 2 ended with exit code 1"};
   const std::string page = PageOf(report);
   ExpectSound(page);
-  ExpectInOrder(page, {"</span> Failed", "Rank 1 died first", "&lt;gone&gt;",
-                       "Attempt 3 has ended with exit code 9", "Severe",
-                       "The others wait for rank 1."});
-  // A run that ended well has no failure.
-  report.end->has_failed = false;
-  EXPECT_THAT(PageOf(report), Not(HasSubstr("Failed")));
+  ExpectInOrder(
+      page, {"</span> Failed</p>", "The run has failed. Rank 1 died first.</p>",
+             "<li>Rank 1 was killed by signal 9 (SIGKILL).</li>",
+             "<li>Rank 2 ended with exit code 1.</li>", "&lt;gone&gt;",
+             "Attempt 3 has ended with exit code 9.", "</span> Severe</p>",
+             "The others wait for rank 1."});
+  EXPECT_THAT(page, Not(HasSubstr("The launcher says")));
+  report.end->blame = "";
+  report.end->ends.assign(20, "a rank ended");
+  ExpectInOrder(PageOf(report),
+                {"The run has failed. The launcher does not say who failed.",
+                 "<li>There are 4 more, which"});
+}
+
+TEST(ReportPage, SaysThatTheRunHasFinishedOrWasStopped) {
+  RunReport report = Report(2, 50);
+  EXPECT_THAT(PageOf(report), Not(HasSubstr("The launcher says")));
+  report.end = RunEnd();
+  EXPECT_THAT(PageOf(report),
+              HasSubstr("The launcher says that the run has finished."));
+  EXPECT_THAT(PageOf(report), Not(HasSubstr("</span> Failed")));
+  report.end->exit_code = 143;
+  EXPECT_THAT(PageOf(report), HasSubstr("The launcher says that the run was "
+                                        "stopped (exit code 143)."));
 }
 
 TEST(ReportPage, SaysWhatEachCauseWouldTakeAway) {
   RunReport report = Report(2, 50);
+  RunVerdict& verdict = report.lost.verdict;
+  verdict.of_data = 0.56;
   EXPECT_THAT(PageOf(report), Not(HasSubstr("without each cause")));
-  report.lost.verdict.kind = RunVerdict::Kind::kUnexplained;
-  report.lost.verdict.of_data = 0.7;
-  report.lost.verdict.of_one_rank = 0.56;
-  ExpectInOrder(PageOf(report), {"without each cause", "70 %", "56 %"});
+  verdict.kind = RunVerdict::Kind::kUnexplained;
+  verdict.of_slow_ranks = 0.7;
+  verdict.of_last_ranks = 0.009;
+  verdict.of_few_steps = 0.01;
+  const std::string page = PageOf(report);
+  ExpectInOrder(page,
+                {"without each cause", "slow ranks</th>", "70 %",
+                 "waits for data</th>", "56 %", "a few steps</th>", "1.0 %"});
+  EXPECT_THAT(page, Not(HasSubstr("the last rank of each step</th>")));
+  EXPECT_THAT(page, Not(HasSubstr("\"t\">transfers</th>")));
 }
 
 TEST(ReportPage, ShowsNotesBeforeTheNumbers) {
@@ -315,7 +382,9 @@ TEST(ReportPage, ShowsNotesBeforeTheNumbers) {
   report.is_whole = false;
   EXPECT_THAT(PageOf(report), HasSubstr("The records are not whole"));
   report.notes.assign(50, "a note");
-  EXPECT_THAT(PageOf(report), HasSubstr("and 30 more notes"));
+  EXPECT_THAT(PageOf(report),
+              HasSubstr("and 30 more notes, which <code>--format=json</code> "
+                        "has"));
 }
 
 TEST(ReportPage, IsSoundWithoutAnything) {
@@ -346,9 +415,112 @@ TEST(ReportPage, LeavesRanksOut) {
   const std::string page = PageOf(report);
   ExpectSound(page);
   EXPECT_THAT(page, HasSubstr("936 more ranks are left out here"));
-  EXPECT_THAT(page, HasSubstr("The maps show 125 of 1,000 ranks"));
+  EXPECT_THAT(page, HasSubstr("The maps show the 64 ranks that are late most"));
   EXPECT_THAT(page, HasSubstr("host-63<"));
   EXPECT_THAT(page, Not(HasSubstr("host-64<")));
+}
+
+TEST(ReportPage, SaysThatRanksAreMissing) {
+  RunReport report = Report(2, 50);
+  EXPECT_THAT(PageOf(report), Not(HasSubstr("The maps show")));
+  report.size = 3;
+  EXPECT_THAT(PageOf(report),
+              HasSubstr("The maps show the 2 ranks that have records."));
+}
+
+TEST(ReportPage, HasAllSlowSamples) {
+  RunReport report = Report(2, 50);
+  report.slowest.assign(100, report.slowest[0]);
+  EXPECT_EQ(CountOf(">4,321<", PageOf(report)), 100);
+}
+
+TEST(ReportPage, SaysWhichStepsOperationsAreOf) {
+  RunReport report = Report(2, 50);
+  report.operations_until = 40;
+  EXPECT_THAT(PageOf(report),
+              HasSubstr("Operations of all ranks, of the steps up to 40"));
+  report.operations_until = 50;
+  EXPECT_THAT(PageOf(report), HasSubstr("Operations of all ranks and steps"));
+}
+
+TEST(ReportPage, DoesNotCallTheFirstStepTheWorst) {
+  RunReport report = Report(2, 4);
+  report.map[1].lost_share = {0.9F, 0.1F, 0.5F, 0.1F};
+  report.map[0].lost_share = {0.9F, 0.1F, 0.2F, 0.1F};
+  report.bins[0].slowest = report.bins[0].own = 7;
+  report.bins[0].least_ready = 0;
+  std::string page = PageOf(report);
+  EXPECT_THAT(page, HasSubstr("The share of lost time of 2 ranks in steps 2 to "
+                              "4: from 10 % to 50 %; rank 1 has the most, in "
+                              "step 3.</p>"));
+  EXPECT_THAT(page, HasSubstr("In steps 2 to 4, the mean time of a step is 12 "
+                              "ms; the slowest step takes 20 ms. What takes "
+                              "longer than the picture shows ends at its top"));
+  EXPECT_THAT(page, HasSubstr("Ready batches in steps 2 to 4: from 1 to 3"));
+  // The run goes on from another one, so its first step is not there.
+  report.first_step = 0;
+  page = PageOf(report);
+  EXPECT_THAT(page, HasSubstr("in steps 1 to 4: from 10 % to 90 %; rank 0 has "
+                              "the most, in step 1.</p>"));
+  EXPECT_THAT(page, HasSubstr("the slowest step takes 7 s"));
+  // There is nothing else to say something of.
+  report = Report(2, 1);
+  EXPECT_THAT(PageOf(report), HasSubstr("of 2 ranks in step 1: "));
+}
+
+TEST(ReportPage, HasClassesThatTellSamplesApart) {
+  RunReport report = Report(2, 4);
+  report.map[0].rows = {10, 11, 12, 13};
+  report.map[1].rows = {13, 14, 15, 20};
+  std::string page = PageOf(report);
+  ExpectInOrder(page, {"10 to 12</li>", "up to 14</li>", "over 18</li>",
+                       "The mean samples of a step of 2 ranks in steps 1 to 4: "
+                       "from 10 to 20; rank 1 has the most, in step 4"});
+  report.map[1].rows[3] = 30;
+  page = PageOf(report);
+  ExpectInOrder(page, {"up to 6</li>", "up to 12</li>", "over 24</li>"});
+  for (MapRow& row : report.map) row.rows.assign(4, 4);
+  page = PageOf(report);
+  ExpectSound(page);
+  EXPECT_THAT(page, HasSubstr("Each step of each rank has 4 samples.</p>"));
+  EXPECT_THAT(page, Not(HasSubstr("plot map rows")));
+  report.map[0].rows[0] = 4.0001F;
+  report.map[0].rows[1] = static_cast<float>(kNan);
+  EXPECT_THAT(PageOf(report), HasSubstr("Each step of each rank has about 4 "
+                                        "samples, where there is a record."));
+}
+
+TEST(ReportPage, SaysThatValuesAreNotFinite) {
+  RunReport report = Report(2, 50);
+  report.curves[0].not_finite = 3;
+  report.curves[1].not_finite = 1;
+  report.curves[1].points.clear();
+  const std::string page = PageOf(report);
+  ExpectSound(page);
+  ExpectInOrder(page, {"train/loss", "<p class=\"alarm\">",
+                       "3 values are not finite (NaN or infinite).</p>",
+                       "last finite 0.5 (step 100)", "test/loss",
+                       "None of its values is finite",
+                       "1 value is not finite (NaN or infinite).</p>"});
+  const std::string comparison = ComparisonOf(Report(2, 50), report);
+  ExpectSound(comparison);
+  EXPECT_THAT(comparison, HasSubstr("Second run: 3 values are not finite"));
+  EXPECT_THAT(comparison, HasSubstr("Second run: 1 value is not finite"));
+}
+
+TEST(ReportPage, HasALogarithmicAxisForFarValues) {
+  RunReport report = Report(2, 50);
+  EXPECT_THAT(PageOf(report), Not(HasSubstr("logarithmic")));
+  Curve& curve = report.curves[0];
+  curve.points = {{1, 2000}, {50, 3}, {100, 0.5}};
+  curve.most.value = 2000;
+  const std::string page = PageOf(report);
+  ExpectSound(page);
+  EXPECT_EQ(CountOf("the axis is logarithmic</p>", page), 1);
+  EXPECT_THAT(page, HasSubstr(">1,000<"));
+  // A point may be the mean of values that are not all above 0.
+  curve.least.value = -1;
+  EXPECT_THAT(PageOf(report), Not(HasSubstr("logarithmic")));
 }
 
 // Texts of records may try to be HTML.
@@ -358,7 +530,7 @@ TEST(ReportPage, EscapesAllTexts) {
   report.path = report.job = report.curves_from = evil;
   report.notes = {evil};
   report.lost.verdict.sentence = report.lost.verdict.advice = evil;
-  report.end = RunEnd{true, 1, 1, evil, evil};
+  report.end = RunEnd{true, 1, 1, evil, evil, {evil}};
   report.lost.ranks[0].host = evil;
   report.operations[0].times.group = evil;
   report.operations[0].times.operation = evil;
@@ -367,7 +539,7 @@ TEST(ReportPage, EscapesAllTexts) {
   report.curves[0].name = report.curves[1].name = evil;
   const std::string page = PageOf(report);
   ExpectSound(page);
-  EXPECT_GE(CountOf("&lt;script&gt;", page), 14);
+  EXPECT_GE(CountOf("&lt;script&gt;", page), 15);
   EXPECT_EQ(CountOf("\xff", page), 0);
   EXPECT_EQ(CountOf("\x01", page), 0);
   RunReport other = report;
@@ -380,7 +552,7 @@ TEST(ReportPage, CutsLongTexts) {
   RunReport report = Report(2, 50);
   report.path = report.job = report.curves_from = text;
   report.notes = {text};
-  report.end = RunEnd{true, 1, 1, text, text};
+  report.end = RunEnd{true, 1, 1, text, text, {text}};
   report.lost.ranks[0].host = text;
   report.operations[0].times.group = text;
   report.curves[0].name = text;
@@ -395,6 +567,8 @@ TEST(ReportPage, IsSoundForAnyNumbers) {
     SCOPED_TRACE(value);
     RunReport report = Report(3, 20);
     report.rows_per_second = report.median_step = report.p99_step = value;
+    report.in_steps = report.by_clock = value;
+    report.lost.worst[0].lost = report.lost.worst[0].longest = value;
     RunVerdict& verdict = report.lost.verdict;
     verdict.kind = RunVerdict::Kind::kUnexplained;
     verdict.lost_share = verdict.of_data = value;
@@ -455,46 +629,86 @@ TEST(ReportPage, HasGapsWhereARankHasNoStep) {
 TEST(ReportComparison, SaysWhatIsBetterAndWorse) {
   const RunReport first = Report(2, 50);
   RunReport second = Report(4, 50);
-  second.rows_per_second = 2468.8;
+  second.rows_per_second = 2962.6;
   second.p99_step = 6.8;
-  second.lost.verdict.lost_share = 0.05;
+  for (RankTime& rank : second.lost.ranks) {
+    rank.for_data = 1;
+    rank.between = 5.5;
+  }
+  second.lost.verdict.kind = RunVerdict::Kind::kHealthy;
   second.job = "[trainer]\nepochs = 13\n";
   const std::string page = ComparisonOf(first, second);
   ExpectSound(page);
   ExpectInOrder(
-      page, {"The second run is faster: it has 2 times the rows per second",
-             "Better in the second run:</strong> rows per second, lost time",
-             "Worse:</strong> 99th percentile of steps",
-             "The runs have 2 and 4 ranks",
-             "First run",
-             "Severe",
-             "Second run",
-             "Healthy",
-             "Key numbers",
-             "1,234",
-             "2,469",
-             "2 times",
-             "better",
-             "median step",
-             "about the same",
-             "35 %",
-             "5.0 %",
-             "\u221230 points",
-             "all_reduce of bucket 3",
-             "train/loss",
-             "first run: last 0.5",
-             "\u2212 epochs = 12",
-             "+ epochs = 13"});
+      page,
+      {"The second run has 2.4 times as many rows per second.",
+       "A step takes 173 ms less: waits for data are 184 ms shorter, and "
+       "other parts are longer.",
+       "Better in the second run:</strong> rows per second, mean step, waits "
+       "for data.",
+       "Worse:</strong> 99th percentile of steps.",
+       "The runs have 2 and 4 ranks", "First run", "Severe", "Second run",
+       "Healthy", "Key numbers", "1,234", "2,963", "+1,728 (+140 %)", "better",
+       "median step", "no change", "about the same", "+3.4 s (+100 %)", "worse",
+       "mean step", "2.04 s", "1.87 s", "\u2212173 ms (\u22128.5 %)", "better",
+       "waits for data", "204 ms", "20.4 ms", "\u2212184 ms (\u221290 %)",
+       // This is less than a hundredth of a step.
+       "between steps", "+10.2 ms (+10 %)", "about the same",
+       "all_reduce of bucket 3", "train/loss", "first run: last 0.5",
+       "\u2212 epochs = 12", "+ epochs = 13"});
+  // The advice is of the page of one run.
+  EXPECT_THAT(page, Not(HasSubstr("Look at host-1.")));
   EXPECT_THAT(ComparisonOf(second, first),
-              HasSubstr("The second run is slower: it has 0.5 times"));
-  EXPECT_THAT(ComparisonOf(first, first),
-              HasSubstr("Both runs are about equally fast"));
-  EXPECT_THAT(ComparisonOf(first, first), HasSubstr("Both have the same text"));
+              HasSubstr("The second run has 0.417 times as many rows"));
+}
+
+TEST(ReportComparison, SaysWhichRunIsFaster) {
+  const RunReport first = Report(2, 50);
+  RunReport second = Report(2, 50);
+  std::string page = ComparisonOf(first, second);
+  EXPECT_THAT(page, HasSubstr("Both runs are about as fast."));
+  EXPECT_THAT(page, HasSubstr("A step takes about as long in both runs."));
+  EXPECT_THAT(page, HasSubstr("run:</strong> nothing.<br>"));
+  EXPECT_THAT(page, HasSubstr("Both have the same text"));
+  second.rows_per_second = first.rows_per_second * 1.029;
+  EXPECT_THAT(ComparisonOf(first, second),
+              HasSubstr("Both runs are about as fast."));
+  second.rows_per_second = first.rows_per_second * 1.41;
+  EXPECT_THAT(ComparisonOf(first, second),
+              HasSubstr("The second run has 41 % more rows per second."));
+  second.rows_per_second = first.rows_per_second * 0.96;
+  for (RankTime& rank : second.lost.ranks) {
+    rank.own += 4;
+    rank.for_data += 2;
+  }
+  page = ComparisonOf(first, second);
+  EXPECT_THAT(page,
+              HasSubstr("The second run has 4.0 % fewer rows per second."));
+  EXPECT_THAT(page, HasSubstr("A step takes 122 ms longer, of which own "
+                              "computation is 81.6 ms."));
+  EXPECT_THAT(page, HasSubstr("Worse:</strong> rows per second, mean step, "
+                              "waits for data, own computation."));
+  second.rows_per_second = 0;
+  EXPECT_THAT(ComparisonOf(first, second),
+              HasSubstr("It is not known which run is faster."));
+}
+
+// There is no ratio to a time of 0.
+TEST(ReportComparison, SaysWhatIsNew) {
+  RunReport first = Report(2, 50);
+  for (RankTime& rank : first.lost.ranks) rank.between = 0;
+  const std::string page = ComparisonOf(first, Report(2, 50));
+  ExpectSound(page);
+  EXPECT_THAT(page, HasSubstr(">+102 ms<"));
+  EXPECT_THAT(page, HasSubstr("A step takes 102 ms longer, of which time "
+                              "between steps is 102 ms."));
+  EXPECT_THAT(page,
+              HasSubstr("Worse:</strong> mean step, time between steps."));
 }
 
 TEST(ReportComparison, SaysWhichRunHasFailed) {
   RunReport failed = Report(2, 50);
-  failed.end = RunEnd{true, 1, 1, "rank 1 died", ""};
+  failed.end = RunEnd{true, 1, 1, "rank 1 died", "", {}};
   EXPECT_THAT(ComparisonOf(Report(2, 50), failed),
               HasSubstr("The second run has failed."));
   EXPECT_THAT(ComparisonOf(failed, Report(2, 50)),
@@ -509,7 +723,7 @@ TEST(ReportComparison, ShowsOnlyWhatBothHave) {
   second.operations[0].times.bucket = 4;
   first.curves[0].name = "train/other";
   const std::string page = ComparisonOf(first, second);
-  EXPECT_THAT(page, HasSubstr("The runs share none."));
+  EXPECT_THAT(page, HasSubstr("The runs have no operation in common."));
   EXPECT_THAT(page, Not(HasSubstr("train/")));
   EXPECT_THAT(page, HasSubstr("test/loss"));
 }

@@ -27,9 +27,12 @@
 #include "lockstep/tools/report/curves.h"
 #include "lockstep/tools/report/launch_report.h"
 #include "lockstep/tools/report/lost_time.h"
+#include "lockstep/tools/report/step_loss.h"
 
 namespace lockstep {
 namespace {
+
+using ::lockstep::internal_report::HasTimes;
 
 constexpr double kNotKnown = std::numeric_limits<double>::quiet_NaN();
 
@@ -54,11 +57,6 @@ class Mean {
   int64_t count_ = 0;
 };
 
-bool HasTimes(const StepTimes& step) {
-  return std::isfinite(step.whole + step.between + step.for_data +
-                       step.blocked);
-}
-
 // Sorts steps into bins.
 // Thread-safety: thread-compatible.
 class Bins {
@@ -70,12 +68,17 @@ class Bins {
         count_(std::min<int64_t>(steps, RunReport::kMostBins)) {}
 
   size_t size() const { return static_cast<size_t>(count_); }
+  // Steps may have any numbers, whose products do not fit into 64 bits.
   size_t Of(int64_t step) const {
-    return static_cast<size_t>((step - first_) * count_ / steps_);
+    const double at = static_cast<double>(step - first_) *
+                      static_cast<double>(count_) / static_cast<double>(steps_);
+    return std::min(static_cast<size_t>(at), size() - 1);
   }
   int64_t FirstStep(size_t bin) const {
-    const auto at = static_cast<int64_t>(bin);
-    return first_ + (at * steps_ + count_ - 1) / count_;
+    const double begin =
+        std::ceil(static_cast<double>(bin) * static_cast<double>(steps_) /
+                  static_cast<double>(count_));
+    return first_ + static_cast<int64_t>(begin);
   }
 
  private:
@@ -157,6 +160,8 @@ double QuantileOf(std::vector<float>& values, double share) {
 void FillSteps(const std::map<int64_t, const RankRun*>& ranks,
                RunReport& report) {
   std::vector<float> all;
+  Mean in_steps;
+  Mean by_clock;
   std::optional<int64_t> first, last;
   for (const auto& [rank, run] : ranks) {
     if (run->steps.empty()) continue;
@@ -174,7 +179,15 @@ void FillSteps(const std::map<int64_t, const RankRun*>& ranks,
       if (std::isfinite(step.rows)) rows += step.rows;
     }
     if (whole > 0) report.rows_per_second += rows / whole;
+    in_steps.Add(whole);
+    by_clock.Add(run->last_ended - run->first_ended);
   }
+  report.in_steps = in_steps.value();
+  // A host's clock can be set.
+  constexpr double kAbout = 0.99;
+  report.by_clock = by_clock.value() >= kAbout * report.in_steps
+                        ? by_clock.value()
+                        : kNotKnown;
   report.median_step = QuantileOf(all, 0.5);
   report.p99_step = QuantileOf(all, 0.99);
   if (!first.has_value()) return;
@@ -202,6 +215,8 @@ void FillOperations(const std::map<int64_t, const RankRun*>& ranks,
       std::tuple<std::string, std::string, std::string, int64_t, int64_t>;
   std::map<Key, OperationRow> rows;
   for (const auto& [rank, run] : ranks) {
+    report.operations_until =
+        std::max(report.operations_until, run->operations_until);
     for (const OperationTimes& times : run->operations) {
       OperationRow& row = rows[{times.group, times.operation, times.dtype,
                                 times.count, times.bucket}];
@@ -270,12 +285,20 @@ absl::Status FillCurves(const std::string& path, const JobRecords& records,
   if (from.empty() || (!is_given && first == records.ranks.end())) {
     return absl::OkStatus();
   }
-  std::optional<int64_t> pid;
-  if (first != records.ranks.end()) pid = first->second->pid;
-  absl::StatusOr<std::vector<Curve>> curves = ReadCurves(from, pid);
+  std::optional<CurveWriter> writer;
+  if (first != records.ranks.end()) {
+    constexpr double kMicrosecond = 1e-6;
+    writer = {first->second->pid,
+              static_cast<double>(records.run) * kMicrosecond};
+  }
+  absl::StatusOr<std::vector<Curve>> curves = ReadCurves(from, writer);
   if (!curves.ok()) {
     // The job's text may name a file of another machine.
-    return is_given ? curves.status() : absl::OkStatus();
+    if (!is_given) return absl::OkStatus();
+    return absl::Status(
+        curves.status().code(),
+        absl::StrCat("--metrics=", path, ": ", curves.status().message(),
+                     "; give the path of the sink json_lines under [metrics]"));
   }
   report.curves = *std::move(curves);
   report.curves_from = from;
@@ -309,11 +332,6 @@ absl::StatusOr<RunReport> ReadRunReport(
   std::map<int64_t, int64_t> pids;
   for (const auto& [rank, run] : records.ranks) pids[rank] = run->pid;
   LOCKSTEP_ASSIGN_OR_RETURN(report.end, FindRunEnd(options.launches, pids));
-  if (!options.launches.empty() && !report.end.has_value()) {
-    report.notes.emplace_back(
-        "the launcher's report has no attempt with the processes of this run");
-    tell(report.notes.back());
-  }
   return report;
 }
 

@@ -85,14 +85,23 @@ struct RunReport {
 
   LostTime lost;
   int64_t first_step = 0, last_step = 0;
-  double rows_per_second = 0;            // of all ranks together
+  // How long a rank was in these steps, as a mean, and how long they took by
+  // the host's clock: with evaluations and all else between two loops over
+  // steps. NaN: not known.
+  double in_steps = 0, by_clock = 0;
+  double rows_per_second = 0;            // of all ranks together, in the steps
   double median_step = 0, p99_step = 0;  // seconds, of all ranks and steps
   std::optional<RunEnd> end;
 
   std::vector<StepBin> bins;
-  std::vector<MapRow> map;  // in the order of ranks; some, if there are many
-  std::vector<OperationRow> operations;  // the one that took most time, first
-  std::vector<SlowSampleRow> slowest;    // the slowest first
+  // Those of at most kMostMapRows ranks, the ones that are late most, in the
+  // order of ranks.
+  std::vector<MapRow> map;
+  // The operations of the steps up to this one, those first whose count times
+  // p50 is largest.
+  int64_t operations_until = 0;
+  std::vector<OperationRow> operations;
+  std::vector<SlowSampleRow> slowest;  // the slowest first
   std::vector<Curve> curves;
   std::string curves_from;  // the path of the metrics; "": none was found
 };

@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/tools/report/page_text.h"
+#include "lockstep/tools/words/words.h"
 
 namespace lockstep::internal_report {
 namespace {
@@ -43,7 +44,7 @@ std::string TickLabel(double value, double step) {
   if (std::abs(value) >= 1e9 || step < 1e-5) {
     return absl::StrFormat("%.4g", value);
   }
-  if (step >= 1) return SayCount(std::llround(value));
+  if (step >= 1) return WithCommas(std::llround(value));
   const int digits = static_cast<int>(-std::floor(std::log10(step) + 1e-9));
   return absl::StrFormat("%.*f", digits, value);
 }
@@ -142,6 +143,11 @@ void ForEachPart(size_t size, Known is_known, Show show) {
 }  // namespace
 
 double Axis::PlaceOf(double value) const {
+  if (is_logarithmic) {
+    const double from = std::log10(least);
+    const double exponent = std::log10(std::clamp(Bounded(value), least, most));
+    return std::clamp((exponent - from) / (std::log10(most) - from), 0.0, 1.0);
+  }
   return std::clamp((Bounded(value) - least) / (most - least), 0.0, 1.0);
 }
 
@@ -153,6 +159,27 @@ Axis SecondsAxis(double least, double most, int wanted) {
   const TimeUnit unit =
       UnitOf(std::max(std::abs(Bounded(least)), std::abs(Bounded(most))));
   return MakeAxis(least, most, wanted, unit.seconds, unit.name);
+}
+
+Axis LogarithmicAxis(double least, double most, int wanted) {
+  constexpr double kLeastValue = 1 / kMostValue;
+  const double from = std::clamp(Bounded(least), kLeastValue, kMostValue / 10);
+  const double to = std::clamp(Bounded(most), from, kMostValue);
+  // The logarithm of a power of ten may be a bit beside a whole number.
+  const double first = std::floor(std::log10(from) + 1e-9);
+  const double end = std::max(std::ceil(std::log10(to) - 1e-9), first + 1);
+  const double stride = std::ceil((end - first) / wanted);
+  const double last = first + std::ceil((end - first) / stride) * stride;
+  Axis axis;
+  axis.is_logarithmic = true;
+  axis.least = std::pow(10, first);
+  axis.most = std::pow(10, last);
+  for (double i = first; i <= last; i += stride) {
+    const double power = std::pow(10, i);
+    axis.ticks.push_back(
+        {(i - first) / (last - first), TickLabel(power, power)});
+  }
+  return axis;
 }
 
 std::vector<double> RoundNumbers(double least, double most, int wanted) {

@@ -24,10 +24,12 @@ struct Tick {
   std::string label;
 };
 
-// The values from `least` to `most`, which are finite and differ.
+// The values from `least` to `most`, which are finite and differ. Those of a
+// logarithmic axis are above 0.
 struct Axis {
   double least = 0;
   double most = 1;
+  bool is_logarithmic = false;
   std::vector<Tick> ticks;
 
   // Returns the place of a value, from 0 to 1. A value beyond the axis has the
@@ -40,6 +42,10 @@ struct Axis {
 Axis NumberAxis(double least, double most, int wanted);
 // Does the same for seconds.
 Axis SecondsAxis(double least, double most, int wanted);
+
+// Returns an axis that begins and ends with powers of ten and has at most
+// `wanted` steps, which are at most 8. Values below 1e-300 count as that.
+Axis LogarithmicAxis(double least, double most, int wanted);
 
 // Returns round whole numbers between two, at most about `wanted` of them.
 std::vector<double> RoundNumbers(double least, double most, int wanted);

@@ -38,9 +38,22 @@ TEST(Axis, HasTheUnitOfItsTimes) {
   EXPECT_THAT(Labels(SecondsAxis(0, 0.018, 2).ticks),
               ElementsAre("0 ms", "10 ms", "20 ms"));
   EXPECT_THAT(Labels(SecondsAxis(0, 150e-6, 2).ticks),
-              ElementsAre("0 \u00b5s", "100 \u00b5s", "200 \u00b5s"));
+              ElementsAre("0 us", "100 us", "200 us"));
   EXPECT_THAT(Labels(SecondsAxis(0, 3000, 2).ticks),
               ElementsAre("0 s", "2,000 s", "4,000 s"));
+}
+
+TEST(Axis, MayHavePowersOfTen) {
+  const Axis axis = LogarithmicAxis(0.002, 50, 3);
+  EXPECT_THAT(Labels(axis.ticks), ElementsAre("0.001", "0.1", "10", "1,000"));
+  EXPECT_DOUBLE_EQ(axis.least, 0.001);
+  EXPECT_DOUBLE_EQ(axis.most, 1000);
+  EXPECT_NEAR(axis.PlaceOf(1), 0.5, 1e-9);
+  EXPECT_EQ(axis.PlaceOf(0), 0);
+  EXPECT_EQ(axis.PlaceOf(1e9), 1);
+  // Powers of ten are the ends by themselves.
+  EXPECT_THAT(Labels(LogarithmicAxis(0.01, 1000, 5).ticks),
+              ElementsAre("0.01", "0.1", "1", "10", "100", "1,000"));
 }
 
 // An axis has a width and few ticks, whatever the values are.
@@ -50,7 +63,8 @@ TEST(Axis, IsThereForAnyValues) {
   for (const double least : values) {
     for (const double most : values) {
       for (const Axis& axis :
-           {NumberAxis(least, most, 4), SecondsAxis(least, most, 4)}) {
+           {NumberAxis(least, most, 4), SecondsAxis(least, most, 4),
+            LogarithmicAxis(least, most, 4)}) {
         EXPECT_TRUE(std::isfinite(axis.least)) << least << " " << most;
         EXPECT_TRUE(std::isfinite(axis.most)) << least << " " << most;
         EXPECT_LT(axis.least, axis.most) << least << " " << most;
