@@ -194,10 +194,10 @@ std::string SaySteps(const RunReport& report) {
   if (report.bins.empty()) return "no step";
   std::string text = absl::StrCat("steps ", WithCommas(report.first_step),
                                   " to ", WithCommas(report.last_step));
-  if (std::isfinite(report.by_clock)) {
-    absl::StrAppend(&text, ", which took ", SaySeconds(report.in_steps), " of ",
-                    SaySeconds(report.by_clock));
-  }
+  absl::StrAppend(&text, ", which took ", SaySeconds(report.in_steps),
+                  report.has_time_outside()
+                      ? absl::StrCat(" of ", SaySeconds(report.by_clock))
+                      : "");
   if (left_out == 0) return text;
   return absl::StrCat(
       text, ". Of these, ", Counted(report.lost.steps, "step", "steps"),

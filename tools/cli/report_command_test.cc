@@ -132,7 +132,8 @@ TEST_F(ReportTest, IsText) {
   WriteTwoRanks();
   EXPECT_EQ(
       Run(),
-      R"(Run 1 of 1, which began at 1970-01-01 00:00:01 UTC: 2 ranks, steps 1 to 12.
+      R"(Run 1 of 1, which began at 1970-01-01 00:00:01 UTC: 2 ranks, steps 1 to 12,
+which took 110 ms.
 
 One slow rank: 50 % of the time is lost, 98 % of that since the others wait for
 rank 1 (trainer-1), which waits for its data.
@@ -285,7 +286,7 @@ TEST_F(ReportTest, MetricsAreThoseOfTheJob) {
       Error(),
       StatusIs(absl::StatusCode::kNotFound,
                AllOf(HasSubstr("--metrics="), HasSubstr("of other processes"),
-                     HasSubstr("json_lines under [metrics]"))));
+                     HasSubstr("it should be the sink of [metrics]"))));
   command_.metrics = command_.path;
   EXPECT_THAT(Error(), StatusIs(absl::StatusCode::kInvalidArgument,
                                 HasSubstr("the records of ranks")));
@@ -305,7 +306,7 @@ TEST_F(ReportTest, AFailureComesFirst) {
         R"("end":"exited with code 1","sent_by_launcher":false}]})"
         "\n");
   command_.launch = {launch};
-  EXPECT_THAT(Run(), HasSubstr("12.\n\nThe run has failed. Lost: rank 1 "
+  EXPECT_THAT(Run(), HasSubstr("ms.\n\nThe run has failed. Lost: rank 1 "
                                "(trainer-1, pid 101)"));
   command_.format = "json";
   EXPECT_THAT(Run(),
@@ -364,7 +365,7 @@ TEST_F(ReportTest, ARunIsChosen) {
   EXPECT_THAT(Run(), AllOf(HasSubstr("Run 2 of 2"), HasSubstr("\nHealthy: ")));
   command_.run = 1;
   EXPECT_THAT(Run(),
-              AllOf(HasSubstr("steps 1 to 20."), HasSubstr("\nData-bound: ")));
+              AllOf(HasSubstr("steps 1 to 20,"), HasSubstr("\nData-bound: ")));
   command_.compare = command_.path;
   command_.compare_run = 2;
   EXPECT_THAT(Run(), AllOf(HasSubstr("First: "), HasSubstr("run 2\n")));
@@ -464,9 +465,9 @@ TEST_F(ReportTest, StepsThatDoNotCountAreTold) {
   std::string text = TextOf(PathOf(0));
   for (int64_t step = 13; step <= 60; ++step) text += Step(0, step, 0, 0.005);
   Write(PathOf(0), text);
-  EXPECT_THAT(Run(), HasSubstr("steps 1 to 60. Of\nthese, 11 steps count, "
-                               "since some rank lacks the other 48, or has no "
-                               "times of\nthem."));
+  EXPECT_THAT(Run(),
+              HasSubstr("Of these, 11 steps count, since some rank "
+                        "lacks the other 48,\nor has no times of them."));
 }
 
 TEST_F(ReportTest, RefusesFormatsThatItDoesNotHave) {

@@ -64,9 +64,9 @@ std::optional<FileName> ParseFileName(absl::string_view name) {
 }
 
 absl::Status NoFiles(absl::string_view path, absl::string_view what) {
-  return absl::NotFoundError(absl::StrCat(
-      "there are no records of ranks at ", path, ": ", what,
-      "; give the path of the sink json_lines under [rank_metrics]"));
+  return absl::NotFoundError(
+      absl::StrCat("no sink json_lines has written to ", path, ": ", what,
+                   "; give the path that the sink has in the job's text"));
 }
 
 // The files of sinks in a folder, by the sink's name and the rank.

@@ -309,7 +309,7 @@ TEST_F(RankRecordsTest, WhatIsNotFoundIsTold) {
   EXPECT_THAT(FindRankFiles(folder_ + "/steps"),
               StatusIs(absl::StatusCode::kNotFound,
                        AllOf(HasSubstr("there is no file " + PathOf(0)),
-                             HasSubstr("under [rank_metrics]"))));
+                             HasSubstr("give the path that the sink has"))));
   EXPECT_THAT(FindRankFiles(folder_),
               StatusIs(absl::StatusCode::kNotFound,
                        HasSubstr("there is no file such as " + PathOf(0))));

@@ -80,11 +80,12 @@ std::string Pair::SayChange() const {
   if (std::abs(change()) <= kNone * std::abs(first)) return "no change";
   const char* const sign = change() > 0 ? "+" : "\u2212";
   std::string text = absl::StrCat(sign, say(std::abs(change())));
-  const double share = std::abs(change() / first);
-  if (first > 0 && std::isfinite(share)) {
-    absl::StrAppend(&text, " (", sign, SayShare(share), ")");
-  }
-  return text;
+  if (!(first > 0) || !std::isfinite(second / first)) return text;
+  constexpr double kManyTimes = 10;
+  return second / first < kManyTimes
+             ? absl::StrCat(text, " (", sign,
+                            SayShare(std::abs(change() / first)), ")")
+             : absl::StrCat(text, " (", SayNumber(second / first), " times)");
 }
 
 std::string Pair::Judge() const {

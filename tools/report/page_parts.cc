@@ -130,9 +130,11 @@ std::string AboutRun(const RunReport& report) {
                              absl::UTCTimeZone()),
       ", ", Counted(report.size, "rank", "ranks"), ", ",
       has_steps ? SaySteps(report.first_step, report.last_step) : "no step");
-  if (report.in_steps > 0 && report.by_clock > 0) {
-    absl::StrAppend(&text, ", in steps ", SaySeconds(report.in_steps), " of ",
-                    SaySeconds(report.by_clock), " by the clock");
+  if (has_steps && report.in_steps > 0) {
+    absl::StrAppend(&text, ", which took ", SaySeconds(report.in_steps),
+                    report.has_time_outside()
+                        ? absl::StrCat(" of ", SaySeconds(report.by_clock))
+                        : "");
   }
   std::string html =
       absl::StrCat("<p class=\"about\">", Escaped(text), "</p>\n");

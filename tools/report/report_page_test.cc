@@ -237,8 +237,7 @@ TEST(ReportPage, ShowsEverythingInItsOrder) {
   ExpectSound(page);
   ExpectInOrder(page, {"/data/steps",
                        "Run 2 of 3, began 2023-11-14 22:13:20 UTC",
-                       "2 ranks, steps 1 to 50, in steps 8.2 s of 9.1 s by the "
-                       "clock",
+                       "2 ranks, steps 1 to 50, which took 8.2 s of 9.1 s",
                        "49 of 50 steps count, since some rank lacks the other "
                        "one or has no times of it.",
                        "</span> Severe</p>",
@@ -317,8 +316,11 @@ TEST(ReportPage, SaysWhichStepsCount) {
                         "others or has no times of them."));
   report.lost.left_out = 0;
   EXPECT_THAT(PageOf(report), Not(HasSubstr("steps count, since")));
-  report.by_clock = 0;
-  EXPECT_THAT(PageOf(report), Not(HasSubstr("by the clock")));
+  report.in_steps = 8;
+  report.by_clock = 8.01;
+  EXPECT_THAT(PageOf(report), HasSubstr("which took 8 s</p>"));
+  report.by_clock = 9;
+  EXPECT_THAT(PageOf(report), HasSubstr("which took 8 s of 9 s</p>"));
   report.first_step = report.last_step = 0;
   EXPECT_THAT(PageOf(report), HasSubstr("2 ranks, no step</p>"));
 }

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/config_text.h"
 #include "lockstep/base/status_macros.h"
@@ -295,10 +296,8 @@ absl::Status FillCurves(const std::string& path, const JobRecords& records,
   if (!curves.ok()) {
     // The job's text may name a file of another machine.
     if (!is_given) return absl::OkStatus();
-    return absl::Status(
-        curves.status().code(),
-        absl::StrCat("--metrics=", path, ": ", curves.status().message(),
-                     "; give the path of the sink json_lines under [metrics]"));
+    return Annotate(curves.status(), absl::StrCat("--metrics=", path),
+                    "; it should be the sink of [metrics]");
   }
   report.curves = *std::move(curves);
   report.curves_from = from;

@@ -89,6 +89,10 @@ struct RunReport {
   // the host's clock: with evaluations and all else between two loops over
   // steps. NaN: not known.
   double in_steps = 0, by_clock = 0;
+  bool has_time_outside() const {
+    constexpr double kNoticed = 1.01;
+    return by_clock > kNoticed * in_steps;
+  }
   double rows_per_second = 0;            // of all ranks together, in the steps
   double median_step = 0, p99_step = 0;  // seconds, of all ranks and steps
   std::optional<RunEnd> end;
