@@ -176,7 +176,7 @@ class Assembler {
       return TakeEvents(std::move(*events));
     }
     if (auto* const times = std::get_if<TimesLine>(&line.content)) {
-      if (wanted_.times) TakeTimes(*std::move(times));
+      if (wanted_.times) TakeTimes(std::move(*times));
     } else if (auto* const slow = std::get_if<SlowestLine>(&line.content)) {
       if (wanted_.times) run_->slowest[slow->loader] = std::move(slow->samples);
     } else if (std::holds_alternative<UnknownLine>(line.content)) {

@@ -132,7 +132,7 @@ std::string SaySteps(const RunVerdict& verdict, int64_t all) {
 
 std::string SayFew(const VerdictFacts& facts, const LostTime& time) {
   const RunVerdict& verdict = time.verdict;
-  const std::string steps = SaySteps(verdict, time.steps);
+  std::string steps = SaySteps(verdict, time.steps);
   if (!verdict.ranks.empty()) {
     return absl::StrCat(steps, ", where the others wait for ", SayRanks(time),
                         SayPlace(time));
