@@ -32,7 +32,7 @@ class Figure(str):
 
 def duration(seconds):
   if seconds is None:
-    return "not measured"
+    return Figure("not measured", None)
   unit = next((unit for unit in UNITS if seconds >= UNITS[unit]), "ns")
   return Figure(f"{seconds / UNITS[unit]:.3g} {unit}", seconds)
 
@@ -88,7 +88,7 @@ class Table:
 
   def faster(self, what, ours, theirs, times=None):
     """Adds a row with a peer that should take `times` as long as Lockstep."""
-    ratio = None if ours is None else theirs / ours
+    ratio = None if None in (ours, theirs) else theirs / ours
     self.compare(what, duration(ours), duration(theirs),
                  ratio and Figure(f"{ratio:.1f}", ratio),
                  times and Figure(f"{times}x", times),
