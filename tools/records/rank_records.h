@@ -109,11 +109,11 @@ struct RankRecords {
   std::vector<RankRun> runs;  // in the order of the files
 };
 
-// What is kept of the records.
+// The parts of the records that a reader wants.
 struct RecordsWanted {
   // Says of which steps the events are kept; null: of none.
   std::function<bool(int64_t step)> events_of;
-  // Whether the times of steps and operations and the slowest samples are kept.
+  // True if the times of steps and operations and the slowest samples are kept.
   bool times = false;
 };
 

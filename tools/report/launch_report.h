@@ -26,8 +26,8 @@ struct RunEnd {
   int64_t exit_code = 0;
   std::string blame;    // in one line; "": the launcher names nobody
   std::string message;  // the error in the words of a rank, or ""
-  // How ranks have ended that did not end well by themselves: "rank 1 was
-  // killed by signal 9 (SIGKILL)".
+  // The ends of ranks that did not end well, and that the launcher did not end:
+  // "rank 1 was killed by signal 9 (SIGKILL)".
   std::vector<std::string> ends;
 };
 

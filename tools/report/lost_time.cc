@@ -68,7 +68,7 @@ double TransferShare(const std::map<int64_t, const RankRun*>& ranks) {
   return least_of_sums > 0 ? least_of_each / least_of_sums : 1;
 }
 
-// What some steps have lost, and would have lost otherwise.
+// The sums of what some steps have lost, and would have lost otherwise.
 struct Losses {
   explicit Losses(size_t ranks) : without_slow(ranks) {}
 

@@ -1,7 +1,7 @@
 // LostTime says where the time of a run's ranks went, and why. A rank loses the
 // time in which it waits for data, and in which it is blocked in collectives.
-// Of the latter, the rank that comes last in a step waits least, so the waits
-// tell who was late without any clock that the ranks would have in common.
+// The rank that comes last in a step is blocked for the shortest time. So these
+// times tell who was late, and the ranks need no common clock.
 //
 //   const LostTime lost = FindLostTime(ranks, /*size=*/8);
 //   std::cout << lost.verdict.sentence << '\n';

@@ -26,7 +26,7 @@ using ::testing::UnorderedElementsAre;
 using Kind = RunVerdict::Kind;
 using Place = RunVerdict::Place;
 
-// What a rank does in a step, in seconds, before it waits for the others.
+// The seconds that a rank spends in a step before it waits for the others.
 struct Work {
   double for_data = 0;
   double own = 0.01;

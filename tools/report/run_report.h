@@ -85,9 +85,9 @@ struct RunReport {
 
   LostTime lost;
   int64_t first_step = 0, last_step = 0;
-  // How long a rank was in these steps, as a mean, and how long they took by
-  // the host's clock: with evaluations and all else between two loops over
-  // steps. NaN: not known.
+  // `in_steps` is how long a rank was in these steps, as a mean. `by_clock` is
+  // how long they took by the host's clock: with evaluations and all else
+  // between two loops over steps. NaN: not known.
   double in_steps = 0, by_clock = 0;
   bool has_time_outside() const {
     constexpr double kNoticed = 1.01;

@@ -168,7 +168,7 @@ Lateness StepLoss::LatenessOf(size_t rank) const {
   };
   late.for_data = take(data_[rank] - data_.MedianWithout(rank));
   late.between = take(between_[rank] - between_.MedianWithout(rank));
-  // What follows the average of a step delays the next one.
+  // Work that follows the average of a step delays the next step.
   const double median = own_.MedianWithout(rank);
   late.own = take(std::max(own_[rank], last_own_[rank]) - median);
   return late;

@@ -128,6 +128,12 @@ void AppendTicksBeside(const std::vector<Tick>& ticks, std::string& svg) {
   }
 }
 
+// Returns the command of a path before its point with this number. Further
+// points need none.
+absl::string_view CommandOf(size_t point) {
+  return point == 0 ? "M" : point == 1 ? "L" : " ";
+}
+
 // Calls `show` with the first and the last index of each part whose values are
 // all known.
 template <typename Known, typename Show>
@@ -281,11 +287,8 @@ void LineChart::AddLine(absl::string_view style,
       places.size(), [&](size_t i) { return std::isfinite(values[i]); },
       [&](size_t first, size_t last) {
         for (size_t i = first; i <= last; ++i) {
-          absl::StrAppend(&path,
-                          i == first       ? "M"
-                          : i == first + 1 ? "L"
-                                           : " ",
-                          AcrossOf(places[i]), " ", DownOf(axis_, values[i]));
+          absl::StrAppend(&path, CommandOf(i - first), AcrossOf(places[i]), " ",
+                          DownOf(axis_, values[i]));
         }
         // A line of one point has a length of 0, but a round end.
         if (first == last) path += "h0";
@@ -319,11 +322,8 @@ void LineChart::AddArea(absl::string_view style,
       [&](size_t i) { return std::isfinite(from[i]) && std::isfinite(to[i]); },
       [&](size_t first, size_t last) {
         for (size_t i = first; i <= last; ++i) {
-          absl::StrAppend(&path,
-                          i == first       ? "M"
-                          : i == first + 1 ? "L"
-                                           : " ",
-                          AcrossOf(places[i]), " ", DownOf(axis_, to[i]));
+          absl::StrAppend(&path, CommandOf(i - first), AcrossOf(places[i]), " ",
+                          DownOf(axis_, to[i]));
         }
         for (size_t i = last + 1; i-- > first;) {
           absl::StrAppend(&path, i == last ? "L" : " ", AcrossOf(places[i]),
