@@ -33,6 +33,7 @@ int64_t BatchView::step() const { return slot_ ? slot_->step : 0; }
 int64_t BatchView::part() const { return slot_ ? slot_->part : 0; }
 
 int64_t BatchView::parts() const { return slot_ ? slot_->parts : 1; }
+int64_t BatchView::shard() const { return slot_ ? slot_->shard : -1; }
 int64_t BatchView::rows() const { return slot_ ? slot_->rows() : 0; }
 int64_t BatchView::valid() const { return slot_ ? slot_->valid : 0; }
 

@@ -59,9 +59,17 @@ class BatchView {
   int64_t step() const;  // in the epoch, from 0
 
   // The number of this batch in its step, from 0, and how many batches the step
-  // has: 1, unless LoaderOptions::micro_batch_size is set.
+  // has: 1, unless LoaderOptions::micro_batch_size or CutOptions::shards is
+  // set.
   int64_t part() const;
   int64_t parts() const;
+
+  // The shard that the rows are of: one of the shards of a step, which are the
+  // same on any number of ranks (CutOptions::shards). Otherwise, it is the
+  // number of this rank among those with different data. -1 for an empty part
+  // that a rank with fewer shards than others gets at the end of a step, so
+  // that all have as many parts, and for Loader::EmptyBatch.
+  int64_t shard() const;
 
   int64_t rows() const;
   int64_t valid() const;  // rows [0, valid()) are data
@@ -176,6 +184,7 @@ class DeviceBatch : private BatchView {
   using BatchView::parts;
   using BatchView::rows;
   using BatchView::Shape;
+  using BatchView::shard;
   using BatchView::step;
   using BatchView::TotalBytes;
   using BatchView::valid;

@@ -99,7 +99,7 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Make(
         absl::StrCat("a loader needs a dataset and a sampler, but got no ",
                      dataset == nullptr ? "dataset" : "sampler"));
   }
-  LOCKSTEP_RETURN_IF_ERROR(Validate(options));
+  LOCKSTEP_RETURN_IF_ERROR(Validate(options, sampler->options().cut));
   const OrderDescription order = sampler->order().Describe();
   if (order.size != dataset->size()) {
     return absl::InvalidArgumentError(
@@ -225,9 +225,8 @@ absl::Status Loader::StartEpoch(int64_t epoch) {
       meter_->GoTo(0);
       return absl::OkStatus();
     }
-    SamplerState start;
-    start.progress = {epoch, 0, 0, progress().steps_in_total};
-    start.order_digests = OrderDigests(order_description_);
+    SamplerState start = StateAt({epoch, 0, 0, progress().steps_in_total});
+    start.skip = SkipRanges();
     return Restart(State::kRunning, [&](Sampler& sampler) -> absl::Status {
       LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(start));
       skip_ = SkipRanges();
@@ -304,6 +303,8 @@ absl::Status Loader::RestoreState(absl::string_view bytes,
                               DecodeState(state.sampler));
     LOCKSTEP_RETURN_IF_ERROR(
         CheckSameOrder(position, order_description_, options.allow_different));
+    LOCKSTEP_RETURN_IF_ERROR(CheckSameShards(
+        position, sampler_options().cut.shards, options.allow_different));
     if (state.seed != options_.seed) {
       return absl::FailedPreconditionError(
           absl::StrCat("the state was saved by a loader with seed=", state.seed,
@@ -367,6 +368,7 @@ SamplerState Loader::StateAt(const SamplerProgress& progress) const {
   state.progress = progress;
   if (progress.epoch == skip_epoch_) state.skip = skip_;
   state.order_digests = OrderDigests(order_description_);
+  state.shards = sampler_options().cut.shards;
   return state;
 }
 
@@ -666,34 +668,6 @@ LoaderEvents Loader::EventsOf(int64_t epoch, int64_t step) const {
 }
 std::string Loader::Trace() const {
   return forked() ? EventLog(0).ToJson() : pipeline_->events().ToJson();
-}
-
-EpochRange Loader::Epoch(int64_t epoch) { return EpochRange(*this, epoch); }
-
-EpochRange::EpochRange(Loader& loader, int64_t epoch)
-    : loader_(&loader), batch_(Batch()) {
-  absl::Status status = loader.GoToEpoch(epoch);
-  if (!status.ok()) {
-    batch_ = std::move(status);
-  } else if (loader.over()) {
-    kind_ = NextKind::kEnd;
-    done_ = true;
-  } else {
-    Advance();
-  }
-}
-
-void EpochRange::Advance() {
-  done_ = !batch_.ok();
-  if (done_) return;
-  const NextResult next = loader_->Next(*batch_);
-  kind_ = next.kind();
-  done_ = kind_ == NextKind::kEnd;
-  if (next.ok()) return;
-  batch_ = next.status();
-  if (loader_->running() && loader_->state_ != Loader::State::kDraining) {
-    loader_->state_ = Loader::State::kInterrupted;
-  }
 }
 
 }  // namespace lockstep

@@ -5,6 +5,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/sampler/cut.h"
 
 namespace lockstep {
 namespace {
@@ -70,6 +72,23 @@ absl::Status Validate(const LoaderOptions& options) {
         "timeout should be more than nothing (TryNext is what does not wait), "
         "but got timeout=",
         absl::FormatDuration(options.timeout)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const LoaderOptions& options, const CutOptions& cut) {
+  LOCKSTEP_RETURN_IF_ERROR(Validate(options));
+  if (cut.shards == 0) return absl::OkStatus();
+  if (options.max_failures.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "each rank counts the failures of its own shards, so that with shards=",
+        cut.shards, " the number of ranks would decide when max_failures=",
+        *options.max_failures, " is exceeded: leave max_failures unset"));
+  }
+  if (options.delivery == Delivery::kAsReady) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the shards of a step follow each other, so shards=", cut.shards,
+        " needs the delivery in_order, but it is as_ready"));
   }
   return absl::OkStatus();
 }

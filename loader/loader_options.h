@@ -17,6 +17,7 @@
 #include "lockstep/loader/batch_memory.h"
 #include "lockstep/loader/collate.h"
 #include "lockstep/loader/dataset.h"
+#include "lockstep/sampler/cut.h"
 
 namespace lockstep {
 
@@ -86,7 +87,8 @@ struct LoaderOptions {
   // delivered with its last part: a state that is saved before is that of the
   // step's beginning. Steps are the same for any number, so it may change at a
   // restart; only what collate draws at random depends on it. 0: a step has one
-  // part.
+  // part. If the sampler cuts steps into shards (CutOptions::shards), each
+  // shard is a part, or several parts of at most so many rows.
   int64_t micro_batch_size = 0;
 
   // The number of samples that are read at the same time. 0: Next reads them,
@@ -155,7 +157,8 @@ struct LoaderOptions {
 
   // The loader fails permanently when more samples than this could not be read
   // or were substituted since it was made. They count when Next gives their
-  // step out. Unset: no limit.
+  // step out. Unset: no limit. It must be unset if steps are cut into shards
+  // (CutOptions::shards), since each rank counts for itself.
   std::optional<int64_t> max_failures;
 
   // The time that Next waits for a batch before it returns DEADLINE_EXCEEDED
@@ -180,6 +183,10 @@ struct LoaderOptions {
 // Returns INVALID_ARGUMENT with the option, its value and what is accepted, or
 // OK.
 absl::Status Validate(const LoaderOptions& options);
+
+// Does the same for a loader of a sampler with these options. If it cuts steps
+// into shards, nothing may depend on how many of them a rank has.
+absl::Status Validate(const LoaderOptions& options, const CutOptions& cut);
 
 }  // namespace lockstep
 

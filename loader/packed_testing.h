@@ -83,6 +83,7 @@ struct PackedJob {
   bool cut = false;
   int64_t batch_size = 4;
   int64_t world = 1;
+  int64_t shards = 0;
   int64_t rank = 0;
   Tail tail = Tail::kUneven;
   LoaderOptions loader;
@@ -100,6 +101,7 @@ inline std::unique_ptr<Sampler> PackedSampler(const PackedJob& job) {
   SamplerOptions sampler;
   sampler.cut.batch_size = job.batch_size;
   sampler.cut.world = job.world;
+  sampler.cut.shards = job.shards;
   sampler.cut.tail = job.tail;
   sampler.rank = job.rank;
   return *Sampler::Create(*PackedOrder::Create(std::move(options)), sampler);

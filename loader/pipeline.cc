@@ -157,7 +157,8 @@ void Pipeline::PlanEntry(Entry& entry, Slot& slot) {
     return PlanEnd(entry, ended, std::move(status));
   }
   part_ = 0;
-  parts_ = CountParts(step_.most_rows, options_.micro_batch_size);
+  parts_ = step_.most_shards *
+           CountParts(step_.most_rows, options_.micro_batch_size);
   PlanPart(entry, slot);
 }
 

@@ -19,24 +19,52 @@ void Slot::Plan(const BatchIndices& of_step, int64_t part_number,
   part = part_number;
   parts = part_count;
   key = epoch_key;
-  const auto [begin, end] = RowsOfPart(of_step.rows(), part_count, part_number);
-  valid = std::clamp<int64_t>(of_step.valid - begin, 0, end - begin);
-  int64_t first = begin, last = end;
-  splits.clear();
-  if (!of_step.splits.empty()) {
-    first = of_step.splits[begin];
-    last = of_step.splits[end];
-    for (int64_t row = begin; row <= end; ++row) {
-      splits.push_back(of_step.splits[row] - first);
+  const bool packs = !of_step.splits.empty();
+  indices.clear();
+  positions.clear();
+  splits.assign(packs ? 1 : 0, 0);
+  valid = 0;
+  shard = -1;
+  has_shard_name = of_step.most_shards > 1;
+  const int64_t parts_of_shard = part_count / of_step.most_shards;
+  const int64_t place = part_number / parts_of_shard;
+  if (place < static_cast<int64_t>(of_step.shards.size())) {
+    const ShardRows& rows_of = of_step.shards[place];
+    shard = rows_of.shard;
+    // The rows of the shard, its padding last.
+    const auto [begin, end] =
+        RowsOfPart(rows_of.valid + rows_of.padding, parts_of_shard,
+                   part_number % parts_of_shard);
+    const int64_t data_end = std::min(end, rows_of.valid);
+    valid = std::max<int64_t>(data_end - begin, 0);
+    if (valid > 0) {
+      Append(of_step, rows_of.begin + begin, rows_of.begin + data_end);
+    }
+    const int64_t padding = rows_of.padding_begin - rows_of.valid;
+    if (valid < end - begin) {
+      Append(of_step, padding + std::max(begin, rows_of.valid), padding + end);
     }
   }
   filled.store(0, std::memory_order_relaxed);
-  first_position = first == last ? 0 : of_step.positions[first];
-  indices.assign(of_step.indices.begin() + first,
-                 of_step.indices.begin() + last);
-  positions.assign(of_step.positions.begin() + first,
-                   of_step.positions.begin() + last);
+  first_position = positions.empty() ? 0 : positions.front();
   left.store(rows(), std::memory_order_relaxed);
+}
+
+// Appends the rows [begin, end) of a step.
+void Slot::Append(const BatchIndices& of_step, int64_t begin, int64_t end) {
+  int64_t first = begin, last = end;
+  if (!splits.empty()) {
+    first = of_step.splits[begin];
+    last = of_step.splits[end];
+    const int64_t before = static_cast<int64_t>(indices.size()) - first;
+    for (int64_t row = begin + 1; row <= end; ++row) {
+      splits.push_back(before + of_step.splits[row]);
+    }
+  }
+  indices.insert(indices.end(), of_step.indices.begin() + first,
+                 of_step.indices.begin() + last);
+  positions.insert(positions.end(), of_step.positions.begin() + first,
+                   of_step.positions.begin() + last);
 }
 
 int64_t Slot::SamplesRead() const {
@@ -47,8 +75,10 @@ int64_t Slot::SamplesRead() const {
 }
 
 std::string Slot::Place() const {
-  return absl::StrCat("epoch ", epoch, ", step ", step,
-                      parts > 1 ? absl::StrCat(", part ", part) : "");
+  return absl::StrCat(
+      "epoch ", epoch, ", step ", step,
+      parts > 1 ? absl::StrCat(", part ", part) : "",
+      has_shard_name && shard >= 0 ? absl::StrCat(" (shard ", shard, ")") : "");
 }
 
 absl::Status Slot::AtStep(absl::string_view what, absl::Status status) const {

@@ -37,8 +37,10 @@ struct alignas(64) Slot {
 
   int64_t epoch = 0;
   int64_t step = 0;
-  int64_t part = 0;   // in its step
-  int64_t parts = 1;  // of its step
+  int64_t part = 0;             // in its step
+  int64_t parts = 1;            // of its step
+  int64_t shard = -1;           // or -1 in an empty part after a rank's shards
+  bool has_shard_name = false;  // if ranks have several shards
   int64_t valid = 0;
   int64_t first_position = 0;  // of row 0, as planned
   size_t number = 0;           // in its pool
@@ -97,14 +99,15 @@ struct alignas(64) Slot {
 
   bool is_last_part() const { return part + 1 == parts; }
 
-  // Returns "epoch 0, step 3", and the part if the step has several.
+  // Returns "epoch 0, step 3", the part if the step has several, and the shard
+  // if ranks have several.
   std::string Place() const;
 
   // Returns the error of `what`, with the step that it fails; or OK.
   absl::Status AtStep(absl::string_view what, absl::Status status) const;
 
-  // Copies the rows of a part of a step. Allocates nothing, except for packed
-  // rows that have more samples than any before.
+  // Copies the rows of a part of a step, some of those of a shard. Allocates
+  // nothing, except for packed rows that have more samples than any before.
   void Plan(const BatchIndices& of_step, int64_t part_number,
             int64_t part_count, uint64_t epoch_key);
 
@@ -113,6 +116,7 @@ struct alignas(64) Slot {
   void Complete();
 
  private:
+  void Append(const BatchIndices& of_step, int64_t begin, int64_t end);
   void CloseUp();
   void ZeroRow(int64_t row);
   void Pack(int field);

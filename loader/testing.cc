@@ -36,6 +36,7 @@ std::unique_ptr<Sampler> TestSampler(const TestJob& job) {
   SamplerOptions options;
   options.cut.batch_size = job.batch_size;
   options.cut.world = job.world;
+  options.cut.shards = job.shards;
   options.cut.tail = job.tail;
   options.rank = job.rank;
   return *Sampler::Create(*NativeShuffle::Create(shuffle), options);

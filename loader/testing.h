@@ -49,6 +49,7 @@ struct TestJob {
   int64_t size = 103;
   int64_t batch_size = 8;
   int64_t world = 1;
+  int64_t shards = 0;
   int64_t rank = 0;
   uint64_t seed = 7;
   Tail tail = Tail::kPad;

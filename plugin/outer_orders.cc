@@ -180,10 +180,10 @@ void BindOptions(Budget& settings, OptionTable& table) {
   BindOptions<TokenBudgetOptions>(settings, table);
   table.Add("max_tokens", &settings.options.max_tokens,
             "The largest product of the number of rows and the length of the "
-            "longest row, on any rank.");
+            "longest row, on any rank, or in any of the sampler's `shards`.");
   table.Add("planned_ranks", &settings.options.world,
             "The number of ranks for which the order plans; 0: the number of "
-            "the job's ranks.");
+            "the job's ranks, or of the sampler's `shards`.");
 }
 
 OrderResult MakeTokenBudget(const PluginContext& context,
@@ -191,8 +191,14 @@ OrderResult MakeTokenBudget(const PluginContext& context,
   LOCKSTEP_ASSIGN_OR_RETURN(
       TokenBudgetOptions options,
       CompleteLengths<TokenBudgetOptions>(context, settings));
-  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t ranks, RanksWithData(context));
-  if (options.world == 0) options.world = ranks;
+  LOCKSTEP_ASSIGN_OR_RETURN(int64_t planned, RanksWithData(context));
+  if (context.shards > 0) planned = context.shards;
+  if (context.shards > 0 && options.world != 0 && options.world != planned) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "planned_ranks=", options.world, " contradicts shards=", planned,
+        ", which are what the order plans for: leave planned_ranks out"));
+  }
+  if (options.world == 0) options.world = planned;
   return TokenBudget::Create(std::move(options));
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>  // NOLINT: C++17's own
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -179,6 +180,107 @@ TEST_F(Plugin, EverySamplerConforms) {
       });
     }
   }
+}
+
+// The samples of a shard, data first, by step and shard.
+using ShardSamples =
+    std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>>;
+
+void AddShards(const BatchIndices& batch, ShardSamples& all) {
+  for (const ShardRows& shard : batch.shards) {
+    std::vector<int64_t>& samples = all[{batch.step, shard.shard}];
+    const auto add = [&](int64_t begin, int64_t rows) {
+      const bool packs = !batch.splits.empty();
+      const int64_t first = packs ? batch.splits[begin] : begin;
+      const int64_t last = packs ? batch.splits[begin + rows] : begin + rows;
+      samples.insert(samples.end(), batch.indices.begin() + first,
+                     batch.indices.begin() + last);
+      samples.push_back(-2);  // the end
+    };
+    add(shard.begin, shard.valid);
+    add(shard.padding_begin, shard.padding);
+  }
+}
+
+TEST_F(Plugin, EverySamplerDealsTheSameShardsToAnyNumberOfRanks) {
+  for (const std::string& name : NamesOf(registry_.Parts<Sampler>())) {
+    for (const char* const tail : {"pad", "drop", "uneven", "mask"}) {
+      SCOPED_TRACE(name + " " + tail);
+      Config options = Needed(name);
+      options.Set("global_batch_size", 12);
+      options.Set("shards", 6);
+      if (name != "distributed") options.Set("tail", tail);
+      ShardSamples expected;
+      for (const int64_t world : {1, 5}) {
+        ShardSamples all;
+        context_.world_size = world;
+        for (context_.rank = 0; context_.rank < world; ++context_.rank) {
+          const auto sampler =
+              registry_.Create<Sampler>(name, context_, options);
+          LOCKSTEP_ASSERT_OK(sampler.status());
+          EXPECT_EQ((*sampler)->options().cut.shards, 6);
+          LOCKSTEP_ASSERT_OK((*sampler)->StartEpoch(1));
+          BatchIndices batch;
+          while (*(*sampler)->Next(batch)) AddShards(batch, all);
+        }
+        if (world == 1) expected = all;
+        EXPECT_TRUE(all == expected);
+      }
+      EXPECT_FALSE(expected.empty());
+    }
+  }
+}
+
+TEST_F(Plugin, ShardsMakeAGlobalBatchPossibleOnAnyNumberOfRanks) {
+  Config options;
+  options.Set("global_batch_size", 48);
+  context_.world_size = 5;
+  context_.rank = 4;
+  const auto make = [&] {
+    return registry_.Create<Sampler>("sequential", context_, options);
+  };
+  EXPECT_THAT(make().status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("or set shards to a number that divides it: "
+                                 "6, 8, 12, 16, 24 or 48")));
+  options.Set("shards", 24);
+  const auto sampler = make();
+  LOCKSTEP_ASSERT_OK(sampler.status());
+  EXPECT_EQ((*sampler)->options().cut.batch_size, 2);
+  options.Set("global_batch_size", 50);
+  EXPECT_THAT(
+      make().status(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("multiple of shards=24, such as 48 or 72, but "
+                               "got global_batch_size=50"),
+                     Not(HasSubstr("or set shards")))));
+  options.Set("global_batch_size", 48);
+  options.Set("shards", 20);
+  EXPECT_THAT(make().status(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                        HasSubstr("but got shards=20")));
+  options.Set("shards", 4);
+  EXPECT_THAT(make().status(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                        HasSubstr("too few for 5 ranks")));
+}
+
+TEST_F(Plugin, ShardsRefuseSettingsThatDependOnTheNumberOfRanks) {
+  Config options;
+  options.Set("rank_batch_size", 4);
+  options.Set("shards", 6);
+  EXPECT_THAT(registry_.Create<Sampler>("sequential", context_, options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("set global_batch_size in place of "
+                                 "rank_batch_size=4")));
+  options = Needed("token_budget");
+  options.Set("global_batch_size", 12);
+  options.Set("shards", 6);
+  options.Set("planned_ranks", 6);
+  LOCKSTEP_EXPECT_OK(
+      registry_.Create<Sampler>("token_budget", context_, options));
+  options.Set("planned_ranks", 2);
+  EXPECT_THAT(registry_.Create<Sampler>("token_budget", context_, options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("planned_ranks=2 contradicts shards=6")));
 }
 
 // Each order gets its settings, as its description shows.

@@ -106,6 +106,9 @@ struct PluginContext {
   // If true, steps may have another number of samples than that: with other
   // ranks, or since an order around this one makes the batches.
   bool global_batch_varies = false;
+  // The number of shards into which a sampler cuts each step, or 0 for as many
+  // as there are ranks with different data (CutOptions::shards).
+  int64_t shards = 0;
 
   std::shared_ptr<Dataset> dataset;
   World* world = nullptr;

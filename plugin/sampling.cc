@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/plugin/options.h"
@@ -27,7 +30,9 @@ void BindOptions(CutOptions& cut, OptionTable& table) {
             "samples are repeated and marked, so that ranks get equally many "
             "rows; drop: samples that do not suffice for all ranks are left "
             "out; uneven: some ranks get a row less; mask: missing rows are "
-            "marked and empty, so that the batch has its full size.",
+            "marked and empty, so that the batch has its full size. With "
+            "`shards`, this is about shards and not about ranks, as are the "
+            "next three settings.",
             {{"pad", Tail::kPad},
              {"drop", Tail::kDrop},
              {"uneven", Tail::kUneven},
@@ -94,10 +99,15 @@ void BindBatchSizes(CutSettings& settings, OptionTable& table) {
   table.Add("global_batch_size", &settings.global_batch_size,
             "The number of rows of all ranks together in a step, so that a job "
             "means the same on any number of ranks. It must be a multiple of "
-            "the number of ranks.");
+            "the number of ranks, or of `shards`.");
   table.Add("rank_batch_size", &settings.rank_batch_size,
             "In place of global_batch_size: the number of rows of each rank in "
             "a step.");
+  table.Add("shards", &settings.options.cut.shards,
+            "The number of shards into which each step is cut. They are the "
+            "same on any number of ranks, and are dealt to the ranks as evenly "
+            "as possible, as parts of the step: a power of two, or three times "
+            "one, such as 24; 0: as many as ranks.");
 }
 
 void BindDataStride(int64_t& data_stride, OptionTable& table) {
@@ -112,9 +122,9 @@ void BindCut(CutSettings& settings, OptionTable& table) {
   BindBatchSizes(settings, table);
   BindOptions(settings.options.cut, table);
   table.Add("layout", &settings.layout,
-            "The rows of a global batch that a rank gets: every W-th row for W "
-            "ranks, as in PyTorch; neighbouring rows; or the rows that the "
-            "order needs.",
+            "The rows of a global batch that a rank or shard gets: every W-th "
+            "row for W ranks or shards, as in PyTorch; neighbouring rows; or "
+            "the rows that the order needs.",
             {{"auto", LayoutChoice::kAuto},
              {"strided", LayoutChoice::kStrided},
              {"blocked", LayoutChoice::kBlocked}});
@@ -126,8 +136,26 @@ namespace {
 // The maximum that CutOptions accepts.
 constexpr int64_t kMostRows = int64_t{1} << 24;
 
-// Returns the number of rows of one rank in a batch.
-absl::StatusOr<int64_t> RowsOfRank(const CutSettings& settings, int64_t ranks) {
+// Returns the numbers of shards that divide a batch and are enough for the
+// ranks, such as "1, 2 or 4".
+std::string ShardsFor(int64_t batch, int64_t ranks) {
+  constexpr int64_t kMostShown = 96;
+  std::vector<int64_t> numbers;
+  for (int64_t shards = ranks; shards <= std::min(batch, kMostShown);
+       ++shards) {
+    if (IsShardCount(shards) && batch % shards == 0) numbers.push_back(shards);
+  }
+  if (numbers.empty()) return "";
+  const int64_t last = numbers.back();
+  numbers.pop_back();
+  return numbers.empty()
+             ? absl::StrCat(last)
+             : absl::StrCat(absl::StrJoin(numbers, ", "), " or ", last);
+}
+
+// Returns the number of rows of one shard in a batch.
+absl::StatusOr<int64_t> RowsOfShard(const CutSettings& settings,
+                                    const CutOptions& cut) {
   if (settings.global_batch_size.has_value() ==
       settings.rank_batch_size.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -136,23 +164,38 @@ absl::StatusOr<int64_t> RowsOfRank(const CutSettings& settings, int64_t ranks) {
   }
   if (settings.rank_batch_size.has_value()) {
     const int64_t rows = *settings.rank_batch_size;
+    if (cut.shards > 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("with shards=", cut.shards,
+                       " a step is the same on any number of ranks, so set "
+                       "global_batch_size in place of rank_batch_size=",
+                       rows));
+    }
     if (rows >= 1 && rows <= kMostRows) return rows;
     return absl::InvalidArgumentError(
         absl::StrCat("rank_batch_size should be from 1 to ", kMostRows,
                      ", but got rank_batch_size=", rows));
   }
   const int64_t all = *settings.global_batch_size;
-  if (all >= 1 && all % ranks == 0 && all / ranks <= kMostRows) {
-    return all / ranks;
+  const int64_t shards = cut.CountShards();
+  if (all >= 1 && all % shards == 0 && all / shards <= kMostRows) {
+    return all / shards;
   }
   const int64_t below =
-      std::clamp<int64_t>(all / ranks, 1, kMostRows - 1) * ranks;
-  return absl::InvalidArgumentError(
-      absl::StrCat("global_batch_size should be a positive multiple of the "
-                   "number of ranks that get "
-                   "different data, ",
-                   ranks, ", such as ", below, " or ", below + ranks,
-                   ", but got global_batch_size=", all));
+      std::clamp<int64_t>(all / shards, 1, kMostRows - 1) * shards;
+  const std::string others = ShardsFor(all, cut.world);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "global_batch_size should be a positive multiple of ",
+      cut.shards > 0
+          ? absl::StrCat("shards=", shards)
+          : absl::StrCat("the number of ranks that get different data, ",
+                         shards),
+      ", such as ", below, " or ", below + shards,
+      ", but got global_batch_size=", all,
+      others.empty() ? ""
+                     : absl::StrCat("; or set shards to a number that divides "
+                                    "it: ",
+                                    others)));
 }
 
 }  // namespace
@@ -161,8 +204,12 @@ absl::StatusOr<SamplerOptions> SamplerOptionsOf(const PluginContext& context,
                                                 const CutSettings& settings) {
   SamplerOptions options = settings.options;
   LOCKSTEP_ASSIGN_OR_RETURN(options.cut.world, RanksWithData(context));
+  CutOptions shards;  // the other options may need the batch size
+  shards.world = options.cut.world;
+  shards.shards = options.cut.shards;
+  LOCKSTEP_RETURN_IF_ERROR(Validate(shards));
   LOCKSTEP_ASSIGN_OR_RETURN(options.cut.batch_size,
-                            RowsOfRank(settings, options.cut.world));
+                            RowsOfShard(settings, options.cut));
   options.rank = context.rank;
   options.replicas = context.replicas;
   return options;
@@ -172,7 +219,8 @@ PluginContext WithBatch(const PluginContext& context,
                         const CutSettings& settings,
                         const SamplerOptions& options) {
   PluginContext with_batch = context;
-  with_batch.global_batch_size = options.cut.batch_size * options.cut.world;
+  with_batch.global_batch_size = options.cut.GlobalBatch();
+  with_batch.shards = options.cut.shards;
   with_batch.global_batch_varies = !settings.global_batch_size.has_value();
   return with_batch;
 }
@@ -232,6 +280,7 @@ SamplerResult MakeDistributed(const PluginContext& context,
   DistributedSamplerOptions options = settings.options;
   options.size = dataset->size();
   options.num_replicas = cut.cut.world;
+  options.shards = cut.cut.shards;
   options.batch_size = cut.cut.batch_size;
   options.rank = cut.rank;
   options.same_data = cut.replicas;

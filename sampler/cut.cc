@@ -11,15 +11,15 @@ namespace {
 
 int64_t DivideUp(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
-// Returns the fewest rows on any rank if `data` positions form the last batch.
+// Returns the fewest rows in any shard if `data` positions form the last batch.
 int64_t FewestRows(const CutOptions& options, int64_t data) {
   switch (options.tail) {
     case Tail::kPad:
-      return DivideUp(data, options.world);
+      return DivideUp(data, options.CountShards());
     case Tail::kDrop:
     case Tail::kUneven:
     case Tail::kMask:  // masked rows are there only for the shape
-      return data / options.world;
+      return data / options.CountShards();
   }
   return 0;
 }
@@ -33,7 +33,7 @@ bool IsLargeEnough(const CutOptions& options, int64_t data) {
 // Returns a last batch that has as much of `rest` as the tail policy allows.
 Cut LastCut(const CutOptions& options, int64_t rest) {
   if (options.tail != Tail::kDrop) return {rest, 0};
-  const int64_t data = rest - rest % options.world;
+  const int64_t data = rest - rest % options.CountShards();
   return {data, rest - data};
 }
 
@@ -41,7 +41,7 @@ Cut LastCut(const CutOptions& options, int64_t rest) {
 
 Cut NextCut(const CutOptions& options, int64_t rest) {
   if (options.batch_size < options.min_last_batch) return {0, rest};
-  const int64_t global = options.batch_size * options.world;
+  const int64_t global = options.GlobalBatch();
   const int64_t full = rest / global, tail = rest % global;
   if (full == 0) {
     return IsLargeEnough(options, rest) ? LastCut(options, rest) : Cut{0, rest};
@@ -51,12 +51,13 @@ Cut NextCut(const CutOptions& options, int64_t rest) {
                      !IsLargeEnough(options, tail);
   if (!joins) return {global, 0};
   if (options.small_last_batch == SmallLastBatch::kSpread) {
-    const int64_t first = DivideUp(rest, 2 * options.world) * options.world;
+    const int64_t shards = options.CountShards();
+    const int64_t first = DivideUp(rest, 2 * shards) * shards;
     if (IsLargeEnough(options, rest - first)) return {first, 0};
     // Two halves would be too small too, so it is one batch.
   }
   if (options.max_rows > 0 &&
-      DivideUp(rest, options.world) > options.max_rows) {
+      DivideUp(rest, options.CountShards()) > options.max_rows) {
     return {global, 0};  // no room to join: the rest is dropped
   }
   return LastCut(options, rest);
@@ -64,7 +65,7 @@ Cut NextCut(const CutOptions& options, int64_t rest) {
 
 int64_t CountSteps(const CutOptions& options, int64_t rest) {
   if (options.batch_size < options.min_last_batch) return 0;
-  const int64_t global = options.batch_size * options.world;
+  const int64_t global = options.GlobalBatch();
   int64_t steps = 0;
   // All global batches before the last two are full.
   if (rest >= 2 * global) {
@@ -79,21 +80,21 @@ int64_t CountSteps(const CutOptions& options, int64_t rest) {
   return steps;
 }
 
-Share ShareOf(const CutOptions& options, const Cut& cut, int64_t rank) {
-  const int64_t world = options.world;
-  const int64_t most = DivideUp(cut.data, world);
+Share ShareOf(const CutOptions& options, const Cut& cut, int64_t shard) {
+  const int64_t shards = options.CountShards();
+  const int64_t most = DivideUp(cut.data, shards);
   Share share;
   if (options.layout == Layout::kStrided) {
-    share.first = rank;
-    share.stride = world;
-    share.valid = cut.data / world + (rank < cut.data % world);
+    share.first = shard;
+    share.stride = shards;
+    share.valid = cut.data / shards + (shard < cut.data % shards);
   } else if (options.tail == Tail::kUneven || options.tail == Tail::kMask) {
-    const int64_t fewest = cut.data / world, longer = cut.data % world;
-    share.first = rank * fewest + std::min(rank, longer);
+    const int64_t fewest = cut.data / shards, longer = cut.data % shards;
+    share.first = shard * fewest + std::min(shard, longer);
     share.stride = 1;
-    share.valid = fewest + (rank < longer);
+    share.valid = fewest + (shard < longer);
   } else {
-    share.first = rank * most;
+    share.first = shard * most;
     share.stride = 1;
     share.valid = std::clamp<int64_t>(cut.data - share.first, 0, most);
   }
@@ -112,6 +113,11 @@ Share ShareOf(const CutOptions& options, const Cut& cut, int64_t rank) {
   return share;
 }
 
+ShardRange ShardsOf(const CutOptions& options, int64_t rank) {
+  const PartRows run = RowsOfPart(options.CountShards(), options.world, rank);
+  return {run.begin, run.end};
+}
+
 int64_t CountParts(int64_t most_rows, int64_t micro_batch_size) {
   if (micro_batch_size == 0) return 1;
   return std::max<int64_t>(1, DivideUp(most_rows, micro_batch_size));
@@ -128,9 +134,16 @@ PartRows RowsOfPart(int64_t rows, int64_t parts, int64_t part) {
 int64_t MaxRows(const CutOptions& options) {
   const bool merges = options.min_last_batch > 0 && !options.drop_last &&
                       options.small_last_batch != SmallLastBatch::kDrop;
-  // A joined batch has fewer than min_last_batch rows on the rank with the
-  // fewest rows, and at most one more on others.
+  // A joined batch has fewer than min_last_batch rows in the shard with the
+  // fewest rows, and at most one more in others.
   return options.batch_size + (merges ? options.min_last_batch : 0);
+}
+
+bool IsShardCount(int64_t shards) {
+  constexpr int64_t kMostShards = int64_t{1} << 16;
+  if (shards < 1 || shards > kMostShards) return false;
+  while (shards % 2 == 0) shards /= 2;
+  return shards == 1 || shards == 3;
 }
 
 absl::Status Validate(const CutOptions& options) {
@@ -146,6 +159,19 @@ absl::Status Validate(const CutOptions& options) {
         absl::StrCat("world should be a positive integer value up to 2^30, "
                      "but got world=",
                      options.world));
+  }
+  if (options.shards != 0 && !IsShardCount(options.shards)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "shards should be 0 (as many as ranks), a power of two or three times "
+        "one, such as 16, 24 or 32, and at most 2^16, but got shards=",
+        options.shards));
+  }
+  if (options.shards != 0 && options.world > options.shards) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "shards=", options.shards, " are too few for ", options.world,
+        " ranks with different data, each of which needs one: set more shards, "
+        "or use at most ",
+        options.shards, " such ranks"));
   }
   if (options.min_last_batch < 0 ||
       options.min_last_batch > options.batch_size) {

@@ -58,7 +58,7 @@ class IndexStream {
   struct Segment {
     int64_t begin;         // the first position
     int64_t end;           // the position after the last one
-    int64_t max_rows = 0;  // the limit of rows per rank, or 0 for no limit
+    int64_t max_rows = 0;  // the limit of rows per shard, or 0 for no limit
     int64_t rows = 0;      // the rows of a full batch, or 0 for the batch size
     // In orders that pack several samples into a row: the position after the
     // last one of each row of the segment. Otherwise it is empty, and each

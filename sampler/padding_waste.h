@@ -1,5 +1,5 @@
 // Measures how much of a job's batches is padding when each row is padded to
-// the longest row of its batch:
+// the longest row of its batch, or of its shard:
 //
 //   auto waste = MeasurePaddingWaste(order, options, lengths, /*epoch=*/0);
 //   waste->share();  // 0.03: three of a hundred tokens

@@ -63,6 +63,7 @@ absl::StatusOr<std::unique_ptr<Sampler>> DistributedSampler(
   sampler.cut.batch_size = options.batch_size;
   sampler.cut.drop_last = options.drop_last_batch;
   sampler.cut.world = options.num_replicas;
+  sampler.cut.shards = options.shards;
   sampler.cut.tail = options.drop_last ? Tail::kDrop : Tail::kPad;
   if (order->NeedsBlockedLayout()) sampler.cut.layout = Layout::kBlocked;
   sampler.rank = options.rank;

@@ -73,11 +73,14 @@ struct DistributedSamplerOptions {
   int64_t batch_size = 1;
   bool drop_last_batch = false;
 
-  // PyTorch has no names for these: the ranks that get the same data, and the
-  // distance between ranks that do not (SamplerOptions::replicas and
-  // data_stride).
+  // PyTorch has no names for these: the ranks that get the same data, the
+  // distance between ranks that do not, and the shards into which each step is
+  // cut (SamplerOptions::replicas and data_stride, CutOptions::shards). With
+  // shards, batch_size is the rows of each, and the shards are what PyTorch
+  // deals to as many ranks.
   int64_t same_data = 1;
   int64_t data_stride = 1;
+  int64_t shards = 0;
 };
 
 // Is PyTorch's DistributedSampler(dataset, num_replicas, rank, shuffle, seed,

@@ -45,11 +45,12 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(
   }
   LOCKSTEP_RETURN_IF_ERROR(Validate(options.cut));
   LOCKSTEP_RETURN_IF_ERROR(ValidateRanks(options));
-  if (order->NeedsBlockedLayout() && options.cut.world > 1 &&
+  if (order->NeedsBlockedLayout() && options.cut.CountShards() > 1 &&
       options.cut.layout != Layout::kBlocked) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the order '", order->Describe().order,
-        "' needs Layout::kBlocked: dealt out position by position, ranks would "
+        "' needs Layout::kBlocked: dealt out position by position, shards "
+        "would "
         "get classes or sources in other proportions than it promises"));
   }
   return std::unique_ptr<Sampler>(new Sampler(std::move(order), options));
@@ -59,9 +60,12 @@ Sampler::Sampler(std::shared_ptr<const Order> order,
                  const SamplerOptions& options)
     : order_(std::move(order)),
       options_(options),
-      data_rank_(options.rank / options.data_stride % options.cut.world) {
-  indices_.reserve(max_rows());
-  positions_.reserve(max_rows());
+      own_shards_(ShardsOf(options.cut, options.rank / options.data_stride %
+                                            options.cut.world)) {
+  const int64_t rows = max_rows() * (own_shards_.end - own_shards_.begin);
+  indices_.reserve(rows);
+  positions_.reserve(rows);
+  shards_.reserve(own_shards_.end - own_shards_.begin);
 }
 
 absl::Status Sampler::StartEpoch(int64_t epoch,
@@ -154,7 +158,7 @@ absl::StatusOr<Sampler::Rest> Sampler::RestOfSegment(int64_t next) {
     rest.options.max_rows = segment.max_rows;
     if (segment.max_rows < rest.options.min_last_batch) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "the order allows ", segment.max_rows, " rows a rank at position ",
+          "the order allows ", segment.max_rows, " rows a shard at position ",
           segment.begin,
           ", fewer than min_last_batch=", rest.options.min_last_batch,
           "; raise the order's limit (a token budget's max_tokens) or lower "
@@ -203,98 +207,159 @@ void Sampler::FindRows(const IndexStream::Segment& segment, int64_t next,
   rest.end = static_cast<int64_t>(rest.row_ends.size());
 }
 
-Sampler::Padding Sampler::PaddingOf(const CutOptions& options, const Cut& cut,
-                                    const Share& share, int64_t rank,
-                                    bool is_last) {
-  // Padding continues beyond the data of all ranks. With the mask and blocked
-  // layout, each rank has masked rows after its own data, so their numbers are
-  // dealt to the ranks in turn.
+Sampler::Padding Sampler::PaddingOf(const Rest& rest, const Cut& cut,
+                                    int64_t shard) {
+  const CutOptions& options = rest.options;
+  const Share share = ShareOf(options, cut, shard);
+  // Padding continues beyond the data of all shards. With the mask and blocked
+  // layout, each shard has masked rows after its own data, so their numbers are
+  // dealt to the shards in turn.
   Padding padding = {share.first + share.valid * share.stride - cut.data,
                      share.stride};
   if (options.tail == Tail::kMask && options.layout == Layout::kBlocked) {
-    padding = {rank, options.world};
+    padding = {shard, options.CountShards()};
   }
   // If the last batch was spread over two steps, both may have masked rows.
-  if (!is_last) padding.first += MaxRows(options) * options.world;
+  const bool is_last = rest.next + cut.data + cut.dropped == rest.end;
+  if (!is_last) padding.first += MaxRows(options) * options.CountShards();
   return padding;
 }
 
 absl::Status Sampler::FillBatch(const Rest& rest, const Cut& cut,
                                 BatchIndices& batch) {
-  const Share share = ShareOf(rest.options, cut, data_rank_);
-  const bool is_last = rest.next + cut.data + cut.dropped == rest.end;
-  const Padding padding =
-      PaddingOf(rest.options, cut, share, data_rank_, is_last);
-  LOCKSTEP_RETURN_IF_ERROR(rest.row_ends.empty()
-                               ? FillRows(rest, share, padding)
-                               : FillPacked(rest, share, padding));
+  shards_.clear();
+  int64_t valid = 0, rows = 0;
+  for (int64_t shard = own_shards_.begin; shard < own_shards_.end; ++shard) {
+    const Share share = ShareOf(rest.options, cut, shard);
+    shards_.push_back({shard, valid, share.valid, 0, share.rows - share.valid});
+    valid += share.valid;
+    rows += share.rows;
+  }
+  int64_t padding_begin = valid;
+  for (ShardRows& shard : shards_) {
+    shard.padding_begin = padding_begin;
+    padding_begin += shard.padding;
+  }
+  LOCKSTEP_RETURN_IF_ERROR(rest.row_ends.empty() ? FillRows(rest, cut, rows)
+                                                 : FillPacked(rest, cut));
   batch.splits = rest.row_ends.empty() ? absl::Span<const int64_t>() : splits_;
-  const int64_t samples = batch.splits.empty() ? share.rows : splits_.back();
+  const int64_t samples = batch.splits.empty() ? rows : splits_.back();
   batch.indices = absl::MakeSpan(indices_.data(), samples);
   batch.positions = absl::MakeSpan(positions_.data(), samples);
-  batch.valid = share.valid;
-  // No rank has more rows than the first one.
+  batch.valid = valid;
+  batch.shards = shards_;
+  // No shard has more rows than the first one, and no rank has more shards.
   batch.most_rows = ShareOf(rest.options, cut, 0).rows;
+  const ShardRange first = ShardsOf(rest.options, 0);
+  batch.most_shards = first.end - first.begin;
   return absl::OkStatus();
 }
 
 // Padding starts again at the front of the segment, as often as needed. For
 // most orders the segment is the whole stream. Each round has its own positions
 // beyond the stream, as if the stream were repeated for it.
-absl::Status Sampler::FillRows(const Rest& rest, const Share& share,
-                               const Padding& padding) {
-  if (indices_.size() < static_cast<size_t>(share.rows)) {
-    indices_.resize(share.rows);  // within the reserved capacity
-    positions_.resize(share.rows);
+absl::Status Sampler::FillRows(const Rest& rest, const Cut& cut, int64_t rows) {
+  if (indices_.size() < static_cast<size_t>(rows)) {
+    indices_.resize(rows);  // within the reserved capacity
+    positions_.resize(rows);
   }
-  const auto indices = absl::MakeSpan(indices_.data(), share.rows);
-  const auto positions = absl::MakeSpan(positions_.data(), share.rows);
-  LOCKSTEP_RETURN_IF_ERROR(ReadKept(rest.next + share.first, share.stride,
-                                    indices.first(share.valid),
-                                    positions.first(share.valid)));
+  LOCKSTEP_RETURN_IF_ERROR(ReadRows(rest, cut));
   const int64_t length = rest.end - rest.begin;
-  for (int64_t row = share.valid; row < share.rows; ++row) {
-    const int64_t number = padding.first + (row - share.valid) * padding.stride;
-    const int64_t wrapped = rest.begin + number % length;
-    if (options_.cut.tail == Tail::kPad) {
-      LOCKSTEP_RETURN_IF_ERROR(ReadKept(wrapped, 1, indices.subspan(row, 1),
-                                        positions.subspan(row, 1)));
-    } else {
-      indices[row] = -1;
+  const auto indices = absl::MakeSpan(indices_);
+  const auto positions = absl::MakeSpan(positions_);
+  for (const ShardRows& shard : shards_) {
+    if (shard.padding == 0) continue;
+    const Padding padding = PaddingOf(rest, cut, shard.shard);
+    for (int64_t i = 0; i < shard.padding; ++i) {
+      const int64_t row = shard.padding_begin + i;
+      const int64_t number = padding.first + i * padding.stride;
+      const int64_t wrapped = rest.begin + number % length;
+      if (options_.cut.tail == Tail::kPad) {
+        LOCKSTEP_RETURN_IF_ERROR(ReadKept(wrapped, 1, indices.subspan(row, 1),
+                                          positions.subspan(row, 1)));
+      } else {
+        indices[row] = -1;
+      }
+      positions[row] = wrapped + stream_->size() * (1 + number / length);
     }
-    positions[row] = wrapped + stream_->size() * (1 + number / length);
   }
   return absl::OkStatus();
 }
 
-// Does the same for packed rows.
-absl::Status Sampler::FillPacked(const Rest& rest, const Share& share,
-                                 const Padding& padding) {
+// Reads the rows that are data, in ascending order of their positions, which is
+// fast in every order.
+absl::Status Sampler::ReadRows(const Rest& rest, const Cut& cut) {
+  const auto indices = absl::MakeSpan(indices_);
+  const auto positions = absl::MakeSpan(positions_);
+  if (shards_.size() == 1 || options_.cut.layout == Layout::kBlocked) {
+    for (const ShardRows& shard : shards_) {
+      const Share share = ShareOf(rest.options, cut, shard.shard);
+      LOCKSTEP_RETURN_IF_ERROR(
+          ReadKept(rest.next + share.first, share.stride,
+                   indices.subspan(shard.begin, shard.valid),
+                   positions.subspan(shard.begin, shard.valid)));
+    }
+    return absl::OkStatus();
+  }
+  // The shards have neighbouring positions in each of their rows.
+  neighbours_.resize(2 * shards_.size());
+  const auto some = absl::MakeSpan(neighbours_);
+  for (int64_t row = 0; row < shards_.front().valid; ++row) {
+    size_t count = shards_.size();
+    while (shards_[count - 1].valid <= row) --count;  // a last row is short
+    LOCKSTEP_RETURN_IF_ERROR(ReadKept(
+        rest.next + row * rest.options.CountShards() + own_shards_.begin, 1,
+        some.first(count), some.subspan(shards_.size(), count)));
+    for (size_t i = 0; i < count; ++i) {
+      indices[shards_[i].begin + row] = some[i];
+      positions[shards_[i].begin + row] = some[shards_.size() + i];
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Does the same as FillRows for packed rows.
+absl::Status Sampler::FillPacked(const Rest& rest, const Cut& cut) {
   indices_.clear();
   positions_.clear();
   splits_.assign(1, 0);
-  const int64_t length = rest.end - rest.begin;
-  for (int64_t row = 0; row < share.rows; ++row) {
-    int64_t number = rest.next + share.first + row * share.stride;
-    int64_t round = 0;
-    if (row >= share.valid) {
-      number = padding.first + (row - share.valid) * padding.stride;
-      round = 1 + number / length;
-      number = rest.begin + number % length;
+  for (const ShardRows& shard : shards_) {
+    const Share share = ShareOf(rest.options, cut, shard.shard);
+    for (int64_t row = 0; row < shard.valid; ++row) {
+      LOCKSTEP_RETURN_IF_ERROR(AddPackedRow(
+          rest, rest.next + share.first + row * share.stride, /*round=*/0));
     }
-    if (row < share.valid || options_.cut.tail == Tail::kPad) {
-      const int64_t first = rest.PositionOf(number);
-      const int64_t count = rest.PositionOf(number + 1) - first;
-      const size_t from = indices_.size();
-      indices_.resize(from + static_cast<size_t>(count));
-      positions_.resize(indices_.size());
-      const auto positions = absl::MakeSpan(positions_).subspan(from);
-      LOCKSTEP_RETURN_IF_ERROR(ReadKept(
-          first, 1, absl::MakeSpan(indices_).subspan(from), positions));
-      for (int64_t& position : positions) position += stream_->size() * round;
-    }
-    splits_.push_back(static_cast<int64_t>(indices_.size()));
   }
+  const int64_t length = rest.end - rest.begin;
+  for (const ShardRows& shard : shards_) {
+    if (shard.padding == 0) continue;
+    const Padding padding = PaddingOf(rest, cut, shard.shard);
+    for (int64_t i = 0; i < shard.padding; ++i) {
+      const int64_t number = padding.first + i * padding.stride;
+      if (options_.cut.tail == Tail::kPad) {
+        LOCKSTEP_RETURN_IF_ERROR(AddPackedRow(
+            rest, rest.begin + number % length, 1 + number / length));
+      } else {
+        splits_.push_back(static_cast<int64_t>(indices_.size()));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Adds the samples of a row. Each round of padding has its own positions.
+absl::Status Sampler::AddPackedRow(const Rest& rest, int64_t row,
+                                   int64_t round) {
+  const int64_t first = rest.PositionOf(row);
+  const int64_t count = rest.PositionOf(row + 1) - first;
+  const size_t from = indices_.size();
+  indices_.resize(from + static_cast<size_t>(count));
+  positions_.resize(indices_.size());
+  const auto positions = absl::MakeSpan(positions_).subspan(from);
+  LOCKSTEP_RETURN_IF_ERROR(
+      ReadKept(first, 1, absl::MakeSpan(indices_).subspan(from), positions));
+  for (int64_t& position : positions) position += stream_->size() * round;
+  splits_.push_back(static_cast<int64_t>(indices_.size()));
   return absl::OkStatus();
 }
 
@@ -328,7 +393,7 @@ absl::Status Sampler::PassSteps(int64_t steps) {
     const int64_t next = skip_.ToKept(progress_.position);
     LOCKSTEP_ASSIGN_OR_RETURN(const Rest rest, RestOfSegment(next));
     const int64_t left = rest.end - rest.next;
-    const int64_t global = rest.options.batch_size * rest.options.world;
+    const int64_t global = rest.options.GlobalBatch();
     // All global batches of a segment before its last two are full.
     const bool none = rest.options.batch_size < rest.options.min_last_batch;
     const int64_t full = none ? 0 : std::min(steps, left / global - 2);
@@ -346,13 +411,13 @@ absl::Status Sampler::PassSteps(int64_t steps) {
   return absl::OkStatus();
 }
 
-// Counts the rows of all ranks that are not data.
+// Counts the rows of all shards that are not data.
 void Sampler::CountPadding(const Rest& rest, const Cut& cut) {
   if (options_.cut.tail != Tail::kPad && options_.cut.tail != Tail::kMask) {
     return;
   }
-  const int64_t rows = ShareOf(rest.options, cut, data_rank_).rows;
-  stats_.padded += rows * options_.cut.world - cut.data;
+  const int64_t rows = ShareOf(rest.options, cut, 0).rows;  // as in each one
+  stats_.padded += rows * options_.cut.CountShards() - cut.data;
 }
 
 // Moves behind a cut, and counts its positions.
@@ -385,6 +450,7 @@ std::string Sampler::SaveState(const SamplerProgress& progress) const {
   state.progress = progress;
   state.skip = skip_;
   state.order_digests = OrderDigests(order_->Describe());
+  state.shards = options_.cut.shards;
   return EncodeState(state);
 }
 
@@ -398,6 +464,8 @@ absl::Status Sampler::RestoreState(SamplerState state,
                                    const RestoreOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(
       CheckSameOrder(state, order_->Describe(), options.allow_different));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckSameShards(state, options_.cut.shards, options.allow_different));
   LOCKSTEP_ASSIGN_OR_RETURN(auto stream, order_->Open(state.progress.epoch));
   const auto skipped = state.skip.ranges();
   if (state.progress.position > stream->size() ||
@@ -424,6 +492,7 @@ void AddCut(const CutOptions& cut, Fingerprint& fingerprint) {
                   absl::StrCat(static_cast<int>(cut.small_last_batch)));
   fingerprint.Add("tail", absl::StrCat(static_cast<int>(cut.tail)));
   fingerprint.Add("layout", absl::StrCat(static_cast<int>(cut.layout)));
+  if (cut.shards > 0) fingerprint.Add("shards", absl::StrCat(cut.shards));
 }
 
 }  // namespace
@@ -440,8 +509,7 @@ Fingerprint Sampler::JobFingerprint() const {
 
 Fingerprint Sampler::DataFingerprint() const {
   Fingerprint data = order_->Describe().ToFingerprint();
-  data.Add("samples of a step",
-           absl::StrCat(options_.cut.batch_size * options_.cut.world));
+  data.Add("samples of a step", absl::StrCat(options_.cut.GlobalBatch()));
   AddCut(options_.cut, data);
   return data;
 }

@@ -44,7 +44,8 @@ namespace lockstep {
 struct SamplerOptions {
   // The options of cutting and dealing the stream. cut.world is the number of
   // groups of ranks that get different data. It is the number of all ranks,
-  // unless some are replicas.
+  // unless some are replicas. With cut.shards, the rows of a step are the same
+  // on any number of ranks, cut into the same shards.
   CutOptions cut;
 
   // This rank, below cut.world * replicas.
@@ -62,6 +63,18 @@ struct SamplerOptions {
   int64_t data_stride = 1;
 };
 
+// The rows of one shard, among those of a rank.
+struct ShardRows {
+  int64_t shard = 0;  // its number, from 0
+
+  // The rows [begin, begin + valid) are data, and the rows [padding_begin,
+  // padding_begin + padding) are not.
+  int64_t begin = 0;
+  int64_t valid = 0;
+  int64_t padding_begin = 0;
+  int64_t padding = 0;
+};
+
 // One rank's share of one step. The spans are valid until the next call of
 // Next.
 struct BatchIndices {
@@ -69,6 +82,7 @@ struct BatchIndices {
   int64_t step = 0;  // in the epoch, from 0
 
   // The dataset indices, data first, then padding. Masked rows have index -1.
+  // With several shards, the data of all of them comes first.
   absl::Span<const int64_t> indices;
 
   // If rows have several samples (packed.h): one number more than there are
@@ -80,8 +94,14 @@ struct BatchIndices {
   // The number of rows that are data; they come first.
   int64_t valid = 0;
 
-  // The largest number of rows that any rank gets in this step.
+  // This rank's shards, in ascending order: one, unless CutOptions::shards is
+  // set. A shard may be without rows.
+  absl::Span<const ShardRows> shards;
+
+  // The largest number of rows of any shard of this step, and the largest
+  // number of shards of any rank.
   int64_t most_rows = 0;
+  int64_t most_shards = 1;
 
   // The position of each index in the stream, for random numbers that depend on
   // the position and not on the sample. Padding and masked rows have positions
@@ -104,7 +124,8 @@ struct BatchIndices {
 
 struct RestoreOptions {
   // The fields of the order in which the state may differ, by their names in
-  // OrderDescription. Leave it empty unless the stream is meant to change.
+  // OrderDescription, or "shards", for CutOptions::shards. Leave it empty
+  // unless the stream, or the way it is cut, is meant to change.
   std::vector<std::string> allow_different;
 };
 
@@ -164,7 +185,7 @@ class Sampler {
   std::string SaveState(const SamplerProgress& progress) const;
 
   // Continues from a saved state, on any rank, and with any world and batch
-  // size.
+  // size, but with as many shards (CutOptions::shards).
   absl::Status RestoreState(absl::string_view bytes,
                             const RestoreOptions& options = {});
 
@@ -179,7 +200,7 @@ class Sampler {
   const SkipRanges& skipped() const { return skip_; }
   const SamplerStats& stats() const { return stats_; }
 
-  // Returns the largest number of rows that a batch can have.
+  // Returns the largest number of rows that a shard can have.
   int64_t max_rows() const { return MaxRows(options_.cut); }
 
   // Returns the fingerprint that ranks compare before they start. It has the
@@ -197,15 +218,12 @@ class Sampler {
 
   Sampler(std::shared_ptr<const Order> order, const SamplerOptions& options);
 
-  // The numbers of a rank's rows that are not data: `first`, `first` + `stride`
-  // and so on. They count such rows of all ranks in a segment.
+  // The numbers of a shard's rows that are not data: `first`, `first` +
+  // `stride` and so on. They count such rows of all shards in a segment.
   struct Padding {
     int64_t first;
     int64_t stride;
   };
-  static Padding PaddingOf(const CutOptions& options, const Cut& cut,
-                           const Share& share, int64_t rank, bool is_last);
-
   // The segment of the next position, counted in rows. A row is a kept
   // position, or, in packed orders, some of them; `row_ends` then has the kept
   // positions after each row of the segment, and rows count from its beginning.
@@ -228,10 +246,11 @@ class Sampler {
   void CountPadding(const Rest& rest, const Cut& cut);
   void Pass(const Rest& rest, const Cut& cut);
   absl::Status FillBatch(const Rest& rest, const Cut& cut, BatchIndices& batch);
-  absl::Status FillRows(const Rest& rest, const Share& share,
-                        const Padding& padding);
-  absl::Status FillPacked(const Rest& rest, const Share& share,
-                          const Padding& padding);
+  static Padding PaddingOf(const Rest& rest, const Cut& cut, int64_t shard);
+  absl::Status FillRows(const Rest& rest, const Cut& cut, int64_t rows);
+  absl::Status ReadRows(const Rest& rest, const Cut& cut);
+  absl::Status FillPacked(const Rest& rest, const Cut& cut);
+  absl::Status AddPackedRow(const Rest& rest, int64_t row, int64_t round);
   absl::Status ReadKept(int64_t first, int64_t stride,
                         absl::Span<int64_t> indices,
                         absl::Span<int64_t> positions);
@@ -240,13 +259,15 @@ class Sampler {
 
   const std::shared_ptr<const Order> order_;
   const SamplerOptions options_;
-  const int64_t data_rank_;
+  const ShardRange own_shards_;
   std::unique_ptr<IndexStream> stream_;
   SamplerProgress progress_;
   SkipRanges skip_;
   SamplerStats stats_;
   std::vector<int64_t> indices_;
   std::vector<int64_t> positions_;
+  std::vector<int64_t> neighbours_;  // of a row of all shards, while it is read
+  std::vector<ShardRows> shards_;
   std::vector<int64_t> splits_;     // of packed rows
   std::vector<int64_t> kept_ends_;  // of packed rows, if positions are skipped
   int64_t kept_ends_of_ = -1;       // the beginning of their segment, or -1

@@ -11,14 +11,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/sampler/cut.h"
 
 namespace lockstep {
 namespace {
 
 constexpr char kMagic[] = {'L', 'S', 'S', 'P'};
-constexpr uint8_t kVersion = 1;
+// Version 2 has a number of shards. Other states are written as version 1,
+// which older releases read, too.
+constexpr uint8_t kVersion = 2;
 constexpr size_t kFixedBytes = 128;
 constexpr size_t kRangeBytes = 16;
+constexpr char kShards[] = "shards";  // a name in `allowed`
 
 // The fixed part, byte for byte (docs/formats.md). The checksum covers all
 // other bytes, also those of the ranges.
@@ -32,7 +36,8 @@ struct Fixed {
   int64_t steps_taken;
   int64_t steps_in_total;
   uint64_t order_digests[6];
-  uint64_t reserved[4];
+  int64_t shards;
+  uint64_t reserved[3];
   uint64_t checksum;
 };
 static_assert(sizeof(Fixed) == kFixedBytes);
@@ -49,7 +54,7 @@ uint64_t Checksum(absl::string_view bytes) {
 std::string EncodeState(const SamplerState& state) {
   Fixed fixed = {};
   std::copy(std::begin(kMagic), std::end(kMagic), fixed.magic);
-  fixed.version = kVersion;
+  fixed.version = state.shards > 0 ? kVersion : 1;
   fixed.ranges = static_cast<uint8_t>(state.skip.ranges().size());
   fixed.epoch = state.progress.epoch;
   fixed.position = state.progress.position;
@@ -57,6 +62,7 @@ std::string EncodeState(const SamplerState& state) {
   fixed.steps_in_total = state.progress.steps_in_total;
   std::copy(state.order_digests.begin(), state.order_digests.end(),
             fixed.order_digests);
+  fixed.shards = state.shards;
 
   std::string bytes(reinterpret_cast<const char*>(&fixed), sizeof(fixed));
   for (const SkipRange& range : state.skip.ranges()) {
@@ -86,11 +92,11 @@ absl::StatusOr<SamplerState> DecodeState(absl::string_view bytes) {
                      " bytes of ", kFixedBytes, " at least"));
   }
   std::memcpy(&fixed, bytes.data(), sizeof(fixed));
-  if (fixed.version != kVersion) {
+  if (fixed.version < 1 || fixed.version > kVersion) {
     return absl::UnimplementedError(absl::StrCat(
         "the sampler state has version ", fixed.version, ", and this release ",
-        "reads version ", kVersion, "; restore it with the release that wrote ",
-        "it, or a newer one"));
+        "reads the versions up to ", kVersion,
+        "; restore it with the release that wrote ", "it, or a newer one"));
   }
   const size_t expected = kFixedBytes + kRangeBytes * fixed.ranges;
   if (bytes.size() != expected) {
@@ -112,7 +118,14 @@ absl::StatusOr<SamplerState> DecodeState(absl::string_view bytes) {
         "; none is negative, and epoch and steps_in_total are at most 2^62: "
         "restore an older state"));
   }
+  if (fixed.version > 1 && !IsShardCount(fixed.shards)) {
+    return absl::DataLossError(absl::StrCat(
+        "the sampler state is corrupt: shards=", fixed.shards,
+        " is neither a power of two nor three times one, or is more than 2^16: "
+        "restore an older state"));
+  }
   SamplerState state;
+  if (fixed.version > 1) state.shards = fixed.shards;
   state.progress = {fixed.epoch, fixed.position, fixed.steps_taken,
                     fixed.steps_in_total};
   std::copy(std::begin(fixed.order_digests), std::end(fixed.order_digests),
@@ -141,14 +154,17 @@ absl::Status CheckSameOrder(const SamplerState& state,
   const Fingerprint mine = description.ToFingerprint();
   const auto fields = mine.fields();
   for (const std::string& name : allowed) {
-    if (std::none_of(fields.begin(), fields.end(), [&name](const auto& field) {
+    if (name != kShards &&
+        std::none_of(fields.begin(), fields.end(), [&name](const auto& field) {
           return field.name == name;
         })) {
       return absl::InvalidArgumentError(absl::StrCat(
           "a state and a sampler can't differ in '", name, "'; allowed are ",
-          absl::StrJoin(fields, ", ", [](std::string* out, const auto& field) {
-            out->append(field.name);
-          })));
+          absl::StrJoin(fields, ", ",
+                        [](std::string* out, const auto& field) {
+                          out->append(field.name);
+                        }),
+          " and ", kShards));
     }
   }
   for (size_t i = 0; i < fields.size(); ++i) {
@@ -165,6 +181,21 @@ absl::Status CheckSameOrder(const SamplerState& state,
         "RestoreOptions.)"));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckSameShards(const SamplerState& state, int64_t shards,
+                             absl::Span<const std::string> allowed) {
+  if (state.shards == shards ||
+      std::find(allowed.begin(), allowed.end(), kShards) != allowed.end()) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the state is of a sampler with shards=", state.shards,
+      ", and this one has shards=", shards,
+      ": the steps after it would be cut in another way. Set shards=",
+      state.shards, state.shards == 0 ? " (as many as ranks)" : "",
+      " to go on as before. (A program that calls RestoreState itself can "
+      "allow the difference by RestoreOptions.)"));
 }
 
 }  // namespace lockstep

@@ -5,7 +5,8 @@
 //   absl::Status status = other_sampler->RestoreState(bytes);
 //
 // The bytes are the same on every rank. Any rank of any job can restore them,
-// with any world size and batch size. docs/formats.md describes their layout.
+// with any world size and batch size, and as many shards. docs/formats.md
+// describes their layout.
 #ifndef LOCKSTEP_SAMPLER_STATE_H_
 #define LOCKSTEP_SAMPLER_STATE_H_
 
@@ -43,6 +44,7 @@ struct SamplerState {
   SkipRanges skip;
   // The digests of the OrderDescription's fields, in their order.
   std::array<uint64_t, 6> order_digests = {};
+  int64_t shards = 0;  // CutOptions::shards
 };
 
 // Returns 128 bytes, and 16 more for each range in `skip`.
@@ -57,11 +59,16 @@ std::array<uint64_t, 6> OrderDigests(const OrderDescription& description);
 
 // Fails with FAILED_PRECONDITION if a field of the order in the state differs
 // from `description`, and names the first such field. The fields in `allowed`
-// may differ: "order", "size", "seed", "profile", "details", "data". Other
-// names in `allowed` give INVALID_ARGUMENT.
+// may differ: "order", "size", "seed", "profile", "details", "data". Names in
+// `allowed` that are neither these nor "shards" give INVALID_ARGUMENT.
 absl::Status CheckSameOrder(const SamplerState& state,
                             const OrderDescription& description,
                             absl::Span<const std::string> allowed);
+
+// Fails with FAILED_PRECONDITION if the state is of a sampler with another
+// number of shards (CutOptions::shards), unless `allowed` has "shards".
+absl::Status CheckSameShards(const SamplerState& state, int64_t shards,
+                             absl::Span<const std::string> allowed);
 
 }  // namespace lockstep
 

@@ -97,11 +97,11 @@ TEST(State, SaysWhatIsWrong) {
               StatusIs(absl::StatusCode::kDataLoss,
                        HasSubstr("140 bytes, and should have 160")));
   std::string newer = bytes;
-  newer[4] = 2;
+  newer[4] = 3;
   EXPECT_THAT(DecodeState(newer),
               StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("version 2, and this release reads version "
-                                 "1")));
+                       HasSubstr("version 3, and this release reads the "
+                                 "versions up to 2")));
   std::string older = bytes;
   older[4] = 0;
   EXPECT_THAT(DecodeState(older), StatusIs(absl::StatusCode::kUnimplemented,

@@ -41,7 +41,7 @@ struct WindowOptions {
   // The order that is rearranged.
   std::shared_ptr<const Order> inner;
 
-  // The rows of a global batch, batch_size times world, to plan for.
+  // The rows of a global batch, of all shards together, to plan for.
   int64_t global_batch = 1;
 
   // The number of such batches in a window. More batches in a window fill
@@ -174,16 +174,17 @@ struct TokenBudgetOptions {
   WindowOptions window;  // global_batch: the most rows of a global batch
   std::vector<int64_t> lengths;
 
-  // The largest product of rows and longest row on each rank. No sample may be
+  // The largest product of rows and longest row in each shard. No sample may be
   // longer.
   int64_t max_tokens = 0;
 
-  // The number of ranks to plan for.
+  // The number of shards to plan for: of ranks, unless CutOptions::shards is
+  // set.
   int64_t world = 1;
 };
 
 // Batches of similar lengths, with as many rows as the budget allows. Give the
-// sampler a batch_size of the most rows that a rank may have.
+// sampler a batch_size of the most rows that a shard may have.
 // Thread-safety: immutable.
 class TokenBudget : public WindowedOrder {
  public:

@@ -247,10 +247,10 @@ void CheckLoader(const CommandHost& host, const CheckCommand& command,
       continue;
     }
     const CutOptions& cut = dealing->options.cut;
-    batches.AddRow(
-        {name, (*loader)->dataset().size(), world, cut.batch_size, facts->steps,
-         CountParts(cut.batch_size, dealing->micro_batch_size),
-         LastRows(*facts), facts->stats.dropped, facts->stats.padded});
+    batches.AddRow({name, (*loader)->dataset().size(), world,
+                    cut.batch_size * dealing->most_shards(), facts->steps,
+                    dealing->parts(), LastRows(*facts), facts->stats.dropped,
+                    facts->stats.padded});
   }
 }
 

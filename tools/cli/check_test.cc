@@ -180,10 +180,24 @@ TEST(Check, NumbersOfRanksThatDoNotFit) {
       AllOf(StartsWith(
                 "FILE:3:1: global_batch_size should be a positive multiple of "
                 "the number of ranks that get different data, 3, such as 3 or "
-                "6, but got global_batch_size=4; in sampler 'native_shuffle'; "
-                "in loader 'default'; in loader.train; on 3 ranks\n"),
+                "6, but got global_batch_size=4; or set shards to a number "
+                "that divides it: 4; in sampler 'native_shuffle'; in loader "
+                "'default'; in loader.train; on 3 ranks\n"),
             HasSubstr("; on 8 ranks\n"),
             HasSubstr("\ntrain        21      2")));
+}
+
+TEST(Check, BatchesOfShards) {
+  CheckCommand command = OfText(absl::StrReplaceAll(
+      kRight,
+      {{"global_batch_size = 4", "global_batch_size = 8, shards = 4"}}));
+  command.world = {"1", "3"};
+  const Outcome outcome = Check(command, TestHost());
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr(R"(
+train        21      1     8      3      4  5                0       0
+train        21      3     4      3      2  1 to 3           0       0
+)"));
 }
 
 TEST(Check, DataThatIsNotThere) {

@@ -25,6 +25,7 @@
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/plugin/job.h"
+#include "lockstep/sampler/cut.h"
 #include "lockstep/sampler/order.h"
 #include "lockstep/sampler/sampler.h"
 #include "lockstep/tools/cli/command_line.h"
@@ -74,6 +75,13 @@ struct Dealing {
   std::optional<uint64_t> seed;  // of the loader
 
   int64_t ranks() const { return options.cut.world * options.replicas; }
+
+  // Returns the shards of rank 0, which has no fewer than any other rank.
+  int64_t most_shards() const { return ShardsOf(options.cut, 0).end; }
+  // Returns the parts of a full step, which are as many on each rank.
+  int64_t parts() const {
+    return most_shards() * CountParts(options.cut.batch_size, micro_batch_size);
+  }
 };
 
 // Returns the loader that the flag --loader names, or, without it, the only

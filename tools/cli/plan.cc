@@ -43,9 +43,13 @@ constexpr int64_t kMostMeasured = 50'000'000;  // samples, for padding waste
 // Thread-safety: for one thread at a time.
 class RowPrinter {
  public:
-  RowPrinter(OutputFormat format, std::ostream& out)
-      : is_json_(format == OutputFormat::kJson), out_(out) {
-    out_ << (is_json_ ? "[" : "epoch,rank,step,row,position,index,valid\n");
+  RowPrinter(OutputFormat format, bool has_shards, std::ostream& out)
+      : is_json_(format == OutputFormat::kJson),
+        has_shards_(has_shards),
+        out_(out) {
+    out_ << (is_json_      ? "["
+             : has_shards_ ? "epoch,rank,step,row,position,index,valid,shard\n"
+                           : "epoch,rank,step,row,position,index,valid\n");
   }
   ~RowPrinter() {
     if (is_json_) out_ << "\n]\n";
@@ -59,19 +63,45 @@ class RowPrinter {
            << ", \"rank\": " << rank << ", \"step\": " << batch.step
            << ", \"valid\": " << batch.valid << ", \"indices\": ["
            << absl::StrJoin(batch.indices, ", ") << "], \"positions\": ["
-           << absl::StrJoin(batch.positions, ", ") << "]}";
+           << absl::StrJoin(batch.positions, ", ") << "]";
+      if (has_shards_) {
+        out_ << ", \"shards\": [" << absl::StrJoin(ShardsOf(batch), ", ")
+             << "]";
+      }
+      out_ << "}";
       first_ = false;
       return;
     }
+    std::vector<int64_t> shards;
+    if (has_shards_) shards = ShardsOf(batch);
     for (size_t row = 0; row < batch.indices.size(); ++row) {
       out_ << batch.epoch << "," << rank << "," << batch.step << "," << row
            << "," << batch.positions[row] << "," << batch.indices[row] << ","
-           << (static_cast<int64_t>(row) < batch.samples() ? 1 : 0) << "\n";
+           << (static_cast<int64_t>(row) < batch.samples() ? 1 : 0);
+      if (has_shards_) out_ << "," << shards[row];
+      out_ << "\n";
     }
   }
 
  private:
+  // Returns the shard of each index.
+  static std::vector<int64_t> ShardsOf(const BatchIndices& batch) {
+    std::vector<int64_t> shards(batch.indices.size());
+    const auto fill = [&](int64_t begin, int64_t rows, int64_t shard) {
+      const bool packs = !batch.splits.empty();
+      const int64_t first = packs ? batch.splits[begin] : begin;
+      const int64_t last = packs ? batch.splits[begin + rows] : begin + rows;
+      std::fill(shards.begin() + first, shards.begin() + last, shard);
+    };
+    for (const ShardRows& rows : batch.shards) {
+      fill(rows.begin, rows.valid, rows.shard);
+      fill(rows.padding_begin, rows.padding, rows.shard);
+    }
+    return shards;
+  }
+
   const bool is_json_;
+  const bool has_shards_;
   std::ostream& out_;
   bool first_ = true;
 };
@@ -124,6 +154,31 @@ std::string LastStep(const EpochFacts& facts, const SamplerOptions& options) {
   return text;
 }
 
+// Returns how a step is cut, and who gets how many shards: "A step has up to 48
+// rows together, in 24 shards of up to 2 rows, which are the same on any number
+// of ranks: 5 for each of ranks 0 to 3 and 4 for rank 4."
+std::string ShardsText(const SamplerOptions& options) {
+  const CutOptions& cut = options.cut;
+  std::string text = absl::StrCat(
+      "A step has up to ", Counted(cut.GlobalBatch(), "row", "rows"),
+      " together, in ", Counted(cut.shards, "shard", "shards"), " of up to ",
+      Counted(cut.batch_size, "row", "rows"),
+      ", which are the same on any number of ranks: ");
+  const int64_t most = ShardsOf(cut, 0).end;
+  const int64_t fewest = cut.shards / cut.world;
+  if (most == fewest) {
+    return absl::StrCat(text, most, " for each rank.");
+  }
+  if (options.replicas > 1) {
+    return absl::StrCat(text, most, " or ", fewest, " for each rank.");
+  }
+  const int64_t longer = cut.shards % cut.world;
+  return absl::StrCat(text, most, " for ", longer > 1 ? "each of " : "",
+                      RanksText(0, longer - 1), ", and ", fewest, " for ",
+                      longer + 1 < cut.world ? "each of " : "",
+                      RanksText(longer, cut.world - 1), ".");
+}
+
 std::string DroppedText(const SamplerStats& stats, const CutOptions& cut) {
   std::vector<std::string> reasons;
   if (cut.tail == Tail::kDrop) reasons.push_back("tail = \"drop\"");
@@ -150,7 +205,9 @@ std::string PaddedText(const SamplerStats& stats, const CutOptions& cut) {
       return absl::StrCat(rows, is_one ? " is" : " are",
                           " empty, marked by - (tail = \"mask\").");
     case Tail::kUneven:
-      return "Ranks may have one row less than others (tail = \"uneven\").";
+      return absl::StrCat(cut.shards > 0 ? "Shards" : "Ranks",
+                          " may have one row less than others (tail = "
+                          "\"uneven\").");
     case Tail::kDrop:
       break;
   }
@@ -183,14 +240,16 @@ void PrintFacts(const EpochFacts& facts, const RankSamplers& samplers,
     sentences.push_back(absl::StrCat(dealing.options.replicas,
                                      " ranks share each part of the data."));
   }
-  sentences.push_back(absl::StrCat(
-      "A step has up to ", Counted(cut.batch_size, "row", "rows"),
-      " on each rank, ", WithCommas(cut.batch_size * cut.world), " together."));
+  if (cut.shards > 0) {
+    sentences.push_back(ShardsText(dealing.options));
+  } else {
+    sentences.push_back(absl::StrCat(
+        "A step has up to ", Counted(cut.batch_size, "row", "rows"),
+        " on each rank, ", WithCommas(cut.GlobalBatch()), " together."));
+  }
   if (dealing.micro_batch_size > 0) {
     sentences.push_back(absl::StrCat(
-        "A step comes in up to ",
-        Counted(CountParts(cut.batch_size, dealing.micro_batch_size), "part",
-                "parts"),
+        "A step comes in up to ", Counted(dealing.parts(), "part", "parts"),
         " of at most ", Counted(dealing.micro_batch_size, "row", "rows"), "."));
   }
   if (facts.steps > 0) {
@@ -390,10 +449,13 @@ absl::Status RunPlan(const CommandHost& host, const PlanCommand& command,
       ranks.push_back(each);
     }
   }
+  const bool has_shards = dealing.options.cut.shards > 0;
   RankSamplers samplers(std::move(dealing), std::move(place));
   LOCKSTEP_RETURN_IF_ERROR(samplers.Make(epoch, ranks[0]).status());
   std::optional<RowPrinter> printer;
-  if (format != OutputFormat::kText) printer.emplace(format, out);
+  if (format != OutputFormat::kText) {
+    printer.emplace(format, has_shards, out);
+  }
   for (int64_t i = 0; i < command.epochs && out; ++i) {
     LOCKSTEP_RETURN_IF_ERROR(
         printer.has_value()

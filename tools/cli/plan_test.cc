@@ -106,6 +106,57 @@ TEST(Plan, TellsWhatTheTailDoes) {
               HasSubstr("2 samples at the end are left out (drop_last).\n"));
 }
 
+TEST(Plan, TellsHowShardsAreDealt) {
+  PlanCommand command = Sized(100, 5, 2);
+  command.samples.shards = 24;
+  command.samples.shuffle = false;
+  EXPECT_THAT(
+      Plan(command),
+      AllOf(
+          StartsWith("epoch 0: 3 steps on each of 5 ranks; 100 of 100 "
+                     "samples come\n"
+                     "  A step has up to 48 rows together, in 24 shards of "
+                     "up to 2 rows, which are the\n"
+                     "  same on any number of ranks: 5 for each of ranks 0 to "
+                     "3, and 4 for rank 4.\n"
+                     "  In the last step, rank 0 has 5 rows (1 of them "
+                     "padding), "),
+          // Shard 0 has the positions 0 and 24.
+          HasSubstr("     0     0    10  0 24 1 25 2 26 3 27 4 28\n")));
+  command.world = 23;
+  EXPECT_THAT(Plan(command), HasSubstr("ranks: 2 for rank 0, and 1 for each of "
+                                       "ranks 1 to 22.\n"));
+  command.world = 8;
+  EXPECT_THAT(Plan(command), HasSubstr("ranks: 3 for each rank.\n"));
+  command.samples.tail = "uneven";
+  EXPECT_THAT(Plan(command), HasSubstr("Shards may have one row less"));
+  command.world = 25;
+  EXPECT_THAT(Refusal(command),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("shards=24 are too few for 25 ranks")));
+}
+
+TEST(Plan, OtherFormatsHaveTheShards) {
+  PlanCommand command = Sized(5, 1, 1);
+  command.samples.shards = 4;
+  command.samples.shuffle = false;
+  command.samples.tail = "mask";
+  command.format = "csv";
+  EXPECT_EQ(Plan(command),
+            "epoch,rank,step,row,position,index,valid,shard\n"
+            "0,0,0,0,0,0,1,0\n"
+            "0,0,0,1,1,1,1,1\n"
+            "0,0,0,2,2,2,1,2\n"
+            "0,0,0,3,3,3,1,3\n"
+            "0,0,1,0,4,4,1,0\n"
+            "0,0,1,1,5,-1,0,1\n"
+            "0,0,1,2,6,-1,0,2\n"
+            "0,0,1,3,7,-1,0,3\n");
+  command.format = "json";
+  EXPECT_THAT(Plan(command), HasSubstr("\"positions\": [0, 1, 2, 3], "
+                                       "\"shards\": [0, 1, 2, 3]}"));
+}
+
 TEST(Plan, ShowsTheBeginningAndTheEndOfMillions) {
   PlanCommand command = Sized(2'000'000, 64, 16);
   command.samples.tail = "uneven";

@@ -99,6 +99,7 @@ absl::StatusOr<std::shared_ptr<const Order>> MakeOrder(
 absl::StatusOr<SamplerOptions> CutOf(const SampleFlags& flags) {
   SamplerOptions options;
   options.cut.batch_size = flags.batch_size.value_or(1);
+  options.cut.shards = flags.shards.value_or(0);
   options.cut.drop_last = flags.drop_last.value_or(false);
   LOCKSTEP_ASSIGN_OR_RETURN(options.cut.tail,
                             Choose<Tail>("tail", flags.tail,
@@ -121,6 +122,7 @@ absl::Status CheckForJob(const SampleFlags& flags) {
       {"profile", !flags.profile.empty()},
       {"seed", flags.seed.has_value()},
       {"batch_size", flags.batch_size.has_value()},
+      {"shards", flags.shards.has_value()},
       {"tail", !flags.tail.empty()},
       {"layout", !flags.layout.empty()},
       {"drop_last", flags.drop_last.has_value()}};
@@ -178,7 +180,10 @@ void AddOrderFlags(CommandLine& line, SampleFlags& flags) {
 void AddCutFlags(CommandLine& line, SampleFlags& flags) {
   AddOrderFlags(line, flags);
   line.Add("batch_size", &flags.batch_size,
-           "rows of a rank in a step; 1 if it is not given");
+           "rows of a rank, or of a shard, in a step; 1 if it is not given");
+  line.Add("shards", &flags.shards,
+           "shards into which each step is cut, for any number of ranks; as\n"
+           "many as ranks if it is not given");
   line.Add(
       "tail", &flags.tail,
       "what happens to the last global batch: pad, drop (the drop_last of\n"

@@ -40,6 +40,7 @@ struct SampleFlags {
   std::string profile;          // for the torch order; "" stands for 2.7
   std::optional<uint64_t> seed;
   std::optional<int64_t> batch_size;
+  std::optional<int64_t> shards;
   std::string tail;    // "" stands for pad
   std::string layout;  // "" stands for strided
   std::optional<bool> drop_last;

@@ -134,6 +134,20 @@ TEST(Verify, EachTail) {
   EXPECT_THAT(Verify(command), HasSubstr("20 delivered, 1 dropped, 0 padded"));
 }
 
+TEST(Verify, Shards) {
+  for (const char* tail : {"pad", "drop", "uneven", "mask"}) {
+    for (const char* layout : {"strided", "blocked"}) {
+      VerifyCommand command = Sized(101, 5, 2);
+      command.samples.tail = tail;
+      command.samples.layout = layout;
+      command.samples.shards = 12;
+      EXPECT_THAT(Verify(command),
+                  AllOf(HasSubstr(" steps on each of 5 ranks: "),
+                        HasSubstr("restarted there on 2, 6, 10 ranks")));
+    }
+  }
+}
+
 // The orders of a job: those that repeat samples, those that group them, and
 // those that put several into a row.
 TEST(Verify, EachKindOfOrder) {
