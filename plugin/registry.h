@@ -106,9 +106,6 @@ struct PluginContext {
   // If true, steps may have another number of samples than that: with other
   // ranks, or since an order around this one makes the batches.
   bool global_batch_varies = false;
-  // The number of shards into which a sampler cuts each step, or 0 for as many
-  // as there are ranks with different data (CutOptions::shards).
-  int64_t shards = 0;
 
   std::shared_ptr<Dataset> dataset;
   World* world = nullptr;
@@ -131,6 +128,10 @@ struct PluginContext {
   // The registry that calls the factory, with which a factory can make inner
   // parts by name. Create sets it.
   PluginRegistry* registry = nullptr;
+
+  // The number of shards into which a sampler cuts each step, or 0 for as many
+  // as there are ranks with different data (CutOptions::shards).
+  int64_t shards = 0;
 };
 
 // The properties of a kind of part. To add another kind, specialize this for

@@ -82,6 +82,13 @@ struct CutOptions {
   // The number of ranks that get different data.
   int64_t world = 1;
 
+  Tail tail = Tail::kPad;
+  Layout layout = Layout::kStrided;
+
+  // The most rows of a shard even when batches are joined, or 0 for no limit.
+  // Sampler sets it from the segments of the order.
+  int64_t max_rows = 0;
+
   // The number of shards into which each step is cut, or 0 for as many as there
   // are ranks. Set it if the rows of a shard must not depend on the number of
   // ranks, which then only decides who gets which shards: each rank gets
@@ -89,13 +96,6 @@ struct CutOptions {
   // least `world`, at most 2^16, and a power of two or three times one: 24 can
   // be dealt evenly to 1, 2, 3, 4, 6, 8, 12 or 24 ranks.
   int64_t shards = 0;
-
-  Tail tail = Tail::kPad;
-  Layout layout = Layout::kStrided;
-
-  // The most rows of a shard even when batches are joined, or 0 for no limit.
-  // Sampler sets it from the segments of the order.
-  int64_t max_rows = 0;
 
   // Returns the number of shards of a step.
   int64_t CountShards() const { return shards > 0 ? shards : world; }
