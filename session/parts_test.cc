@@ -1,5 +1,6 @@
 // These tests train with steps that have several batches: the parts of a
-// loader with micro_batch_size.
+// loader with micro_batch_size, or the shards of its sampler.
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -122,6 +123,81 @@ TEST_F(PartsTest, AddUpToTheSameStep) {
       EXPECT_THAT(ended, Each(IsOk()));
     }
   }
+}
+
+// A job in which an epoch has two steps, of 12 samples and of 8, and
+// checkpoints after each one.
+std::string JobOfShards(int64_t shards, absl::string_view path) {
+  return absl::StrCat(R"(
+[loader.train]
+num_workers = 0
+dataset = {name = "numbers", size = 20}
+sampler = {name = "sequential", global_batch_size = 12, tail = "uneven", shards = )",
+                      shards, R"(}
+
+[checkpoint]
+every_steps = 1
+path = ")",
+                      path, "\"\n");
+}
+
+TEST_F(PartsTest, ShardsAreTheSameOnAnyNumberOfRanks) {
+  for (const int size : {1, 2, 3, 4}) {
+    SCOPED_TRACE(absl::StrCat(size, " ranks"));
+    const auto ended = RunJobs(
+        std::vector<std::string>(size, JobOfShards(4, "")),
+        [&](Session& session) -> absl::Status {
+          LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
+                                    session.MakeLoader("train"));
+          Model model;
+          LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
+                                    session.MakeGradients(model.parameters()));
+          for (Step& step : session.Steps(*train, 0)) {
+            EXPECT_EQ(step.parts(), (4 + size - 1) / size);
+            double shards = 0;
+            for (const Batch& batch : step) {
+              if (batch.shard() >= 0) {
+                // Row i of shard v is position 4 * i + v of the step.
+                EXPECT_EQ(batch.valid(), step.number() == 0 ? 3 : 2);
+                EXPECT_EQ(batch.indices()[1],
+                          12 * step.number() + 4 + batch.shard());
+                shards += std::exp2(batch.shard());
+              } else {
+                EXPECT_EQ(batch.rows(), 0);
+              }
+              model.AddGradients(batch);
+            }
+            step.Add("shards", shards);
+            LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+            EXPECT_EQ(model.sum_gradient[0], step.number() == 0 ? 5.5F : 15.5F);
+            // Each of the four shards came once.
+            EXPECT_EQ(step.mean("shards") * step.total_weight(), 15);
+          }
+          return absl::OkStatus();
+        });
+    EXPECT_THAT(ended, Each(IsOk()));
+  }
+}
+
+TEST_F(PartsTest, ACheckpointGoesOnWithAsManyShardsAlone) {
+  const auto one_step = [](Session& session) {
+    return TrainModel(session, [&](Step& step, Gradients& gradients) {
+      session.RequestStop();
+      return AverageAll(step, gradients);
+    });
+  };
+  const auto run = [&](int size, int64_t shards) {
+    return RunJobs(std::vector<std::string>(size, JobOfShards(shards, path_)),
+                   one_step);
+  };
+  EXPECT_THAT(run(3, 4), Each(IsOk()));
+  EXPECT_TRUE(Exists(1));
+  EXPECT_THAT(run(2, 2), Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                                       HasSubstr("shards"))));
+  EXPECT_THAT(run(2, 0), Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                                       HasSubstr("shards"))));
+  EXPECT_THAT(run(1, 4), Each(IsOk()));
+  EXPECT_TRUE(Exists(2));
 }
 
 TEST_F(PartsTest, AnEvaluationSeesEachSampleOnce) {
