@@ -100,12 +100,13 @@ void AddShards(const BatchIndices& batch, AllRows& all) {
 }
 
 // Takes steps on all ranks until the epoch ends, or `most` of them. Returns the
-// state of the last rank.
+// state of the last rank, and the counts of positions in `counts`.
 std::string Take(const std::shared_ptr<const Order>& order,
                  const SamplerOptions& options, int64_t epoch,
-                 const std::string& state, int64_t most, AllRows& all) {
+                 const std::string& state, int64_t most, AllRows& all,
+                 std::vector<int64_t>* counts = nullptr) {
   std::string last;
-  SamplerStats stats;
+  std::vector<int64_t> first_counts;
   for (int64_t rank = 0; rank < options.cut.world; ++rank) {
     SamplerOptions own = options;
     own.rank = rank;
@@ -126,14 +127,15 @@ std::string Take(const std::shared_ptr<const Order>& order,
       AddShards(batch, all);
     }
     const std::string own_state = (*sampler)->SaveState();
-    if (rank > 0) {
-      EXPECT_EQ(own_state, last);
-      EXPECT_EQ((*sampler)->stats().padded, stats.padded);
-      EXPECT_EQ((*sampler)->stats().dropped, stats.dropped);
-    }
+    const SamplerStats& stats = (*sampler)->stats();
+    const std::vector<int64_t> own_counts = {stats.delivered, stats.dropped,
+                                             stats.skipped, stats.padded};
+    if (rank == 0) first_counts = own_counts;
+    EXPECT_EQ(own_counts, first_counts);
+    EXPECT_TRUE(rank == 0 || own_state == last);
     last = own_state;
-    stats = (*sampler)->stats();
   }
+  if (counts != nullptr) *counts = first_counts;
   return last;
 }
 
@@ -194,7 +196,8 @@ TEST(Shards, AreTheRowsOfAsManyRanksOnAnyNumberOfRanks) {
       cut.world = shards;
       cut.shards = 0;
       AllRows expected;
-      Take(order, options, 0, "", kSize, expected);
+      std::vector<int64_t> expected_counts, counts;
+      Take(order, options, 0, "", kSize, expected, &expected_counts);
       Take(order, options, 1, "", kSize, expected);
       EXPECT_FALSE(expected.empty() && !cut.drop_last);
       cut.shards = shards;
@@ -203,7 +206,8 @@ TEST(Shards, AreTheRowsOfAsManyRanksOnAnyNumberOfRanks) {
                              1 + random.Integer(0, shards)}) {
         cut.world = world;
         AllRows all;
-        Take(order, options, 0, "", kSize, all);
+        Take(order, options, 0, "", kSize, all, &counts);
+        EXPECT_EQ(counts, expected_counts);
         // Another number of ranks goes on in the middle of the epoch.
         const std::string state =
             Take(order, options, 1, "", random.Integer(0, 4), all);
