@@ -159,11 +159,11 @@ TEST(Shards, HaveTheSameBytesOnAnyNumberOfRanks) {
 TEST(Shards, OfPackedRowsHaveTheSameBytesOnAnyNumberOfRanks) {
   for (const Tail tail :
        {Tail::kPad, Tail::kDrop, Tail::kUneven, Tail::kMask}) {
-    for (const int64_t micro : {0, 1}) {
+    for (const int64_t micro : {0, 1, 2, 3}) {
       PackedJob job;
       job.tail = tail;
       job.shards = 6;
-      job.batch_size = 2;
+      job.batch_size = 2 + micro % 3;
       job.loader.micro_batch_size = micro;
       job.loader.num_workers = 0;
       job.loader.on_error = OnError::kSkip;
