@@ -156,39 +156,46 @@ TEST(Shards, HaveTheSameBytesOnAnyNumberOfRanks) {
   }
 }
 
+void ExpectPackedShards(PackedJob job) {
+  job.shards = 6;
+  job.loader.num_workers = 0;
+  job.loader.on_error = OnError::kSkip;
+  Bytes expected;
+  for (const int64_t world : {1, 2, 4, 5, 6}) {
+    job.world = world;
+    const auto make = [&job](int64_t rank) {
+      job.rank = rank;
+      auto dataset = std::make_shared<RaggedDataset>(job.lengths);
+      dataset->before = [](int64_t index) {
+        return index % 7 == 3 ? absl::DataLossError("torn") : absl::OkStatus();
+      };
+      auto loader = MakePackedLoader(job, dataset);
+      LOCKSTEP_EXPECT_OK(loader->StartEpoch(0));
+      return loader;
+    };
+    Bytes bytes;
+    Read(
+        world, 1000, make, [](const Batch& batch) { return RowsOf(batch); },
+        bytes);
+    if (world == 1) expected = bytes;
+    EXPECT_TRUE(bytes == expected) << world << " ranks";
+  }
+  EXPECT_FALSE(expected.empty());
+}
+
 TEST(Shards, OfPackedRowsHaveTheSameBytesOnAnyNumberOfRanks) {
   for (const Tail tail :
        {Tail::kPad, Tail::kDrop, Tail::kUneven, Tail::kMask}) {
-    for (const int64_t micro : {0, 1, 2, 3}) {
-      PackedJob job;
-      job.tail = tail;
-      job.shards = 6;
-      job.batch_size = 2 + micro % 3;
-      job.loader.micro_batch_size = micro;
-      job.loader.num_workers = 0;
-      job.loader.on_error = OnError::kSkip;
-      Bytes expected;
-      for (const int64_t world : {1, 2, 4, 5, 6}) {
-        job.world = world;
-        const auto make = [&job](int64_t rank) {
-          job.rank = rank;
-          auto dataset = std::make_shared<RaggedDataset>(job.lengths);
-          dataset->before = [](int64_t index) {
-            return index % 7 == 3 ? absl::DataLossError("torn")
-                                  : absl::OkStatus();
-          };
-          auto loader = MakePackedLoader(job, dataset);
-          LOCKSTEP_EXPECT_OK(loader->StartEpoch(0));
-          return loader;
-        };
-        Bytes bytes;
-        Read(
-            world, 1000, make, [](const Batch& batch) { return RowsOf(batch); },
-            bytes);
-        if (world == 1) expected = bytes;
-        EXPECT_TRUE(bytes == expected) << world << " ranks";
+    for (const int64_t batch_size : {2, 3, 5}) {
+      for (const int64_t micro : {0, 1, 2}) {
+        SCOPED_TRACE(testing::Message() << "tail " << static_cast<int>(tail)
+                                        << ", " << batch_size << " rows");
+        PackedJob job;
+        job.tail = tail;
+        job.batch_size = batch_size;
+        job.loader.micro_batch_size = micro;
+        ExpectPackedShards(job);
       }
-      EXPECT_FALSE(expected.empty());
     }
   }
 }
