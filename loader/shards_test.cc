@@ -116,7 +116,7 @@ TEST(Shards, HaveTheSameBytesOnAnyNumberOfRanks) {
   for (int trial = 0; trial < 40; ++trial) {
     TestJob job;
     job.size = random.Integer(20, 120);
-    job.shards = std::vector<int64_t>{4, 8, 12, 24}[random.Below(4)];
+    const int64_t shards = std::vector<int64_t>{4, 8, 12, 24}[random.Below(4)];
     job.batch_size = random.Integer(1, 6);
     job.tail = static_cast<Tail>(random.Below(4));
     LoaderOptions options;
@@ -125,11 +125,13 @@ TEST(Shards, HaveTheSameBytesOnAnyNumberOfRanks) {
     options.collate = DrawAndPad;
     options.micro_batch_size = random.Integer(0, 4);
     Bytes expected;
-    for (const int64_t world : {int64_t{1}, random.Integer(2, 4),
-                                random.Integer(2, job.shards), job.shards}) {
+    // As many ranks as shards, without shards, are the reference.
+    for (const int64_t world : {int64_t{0}, int64_t{1}, random.Integer(2, 4),
+                                random.Integer(2, shards), shards}) {
       SCOPED_TRACE(testing::Message()
                    << "trial " << trial << ", " << world << " ranks");
-      job.world = world;
+      job.shards = world == 0 ? 0 : shards;
+      job.world = world == 0 ? shards : world;
       const auto start = [&](int64_t rank) {
         job.rank = rank;
         options.num_workers = static_cast<int>(random.Below(2));
@@ -139,9 +141,9 @@ TEST(Shards, HaveTheSameBytesOnAnyNumberOfRanks) {
       };
       Bytes bytes;
       const std::string state =
-          Read(world, random.Integer(0, 3), start, Describe, bytes);
+          Read(job.world, random.Integer(0, 3), start, Describe, bytes);
       // Another number of ranks goes on.
-      job.world = random.Integer(1, job.shards + 1);
+      if (world > 0) job.world = random.Integer(1, shards + 1);
       const auto go_on = [&](int64_t rank) {
         job.rank = rank;
         auto loader = Make(job, options);
@@ -149,7 +151,7 @@ TEST(Shards, HaveTheSameBytesOnAnyNumberOfRanks) {
         return loader;
       };
       Read(job.world, job.size, go_on, Describe, bytes);
-      if (world == 1) expected = bytes;
+      if (world == 0) expected = bytes;
       EXPECT_TRUE(bytes == expected);
     }
     EXPECT_FALSE(expected.empty() && job.tail != Tail::kDrop);
@@ -157,12 +159,13 @@ TEST(Shards, HaveTheSameBytesOnAnyNumberOfRanks) {
 }
 
 void ExpectPackedShards(PackedJob job) {
-  job.shards = 6;
   job.loader.num_workers = 0;
   job.loader.on_error = OnError::kSkip;
   Bytes expected;
-  for (const int64_t world : {1, 2, 4, 5, 6}) {
-    job.world = world;
+  // As many ranks as shards, without shards, are the reference.
+  for (const int64_t world : {0, 1, 2, 4, 5, 6}) {
+    job.shards = world == 0 ? 0 : 6;
+    job.world = world == 0 ? 6 : world;
     const auto make = [&job](int64_t rank) {
       job.rank = rank;
       auto dataset = std::make_shared<RaggedDataset>(job.lengths);
@@ -175,9 +178,9 @@ void ExpectPackedShards(PackedJob job) {
     };
     Bytes bytes;
     Read(
-        world, 1000, make, [](const Batch& batch) { return RowsOf(batch); },
+        job.world, 1000, make, [](const Batch& batch) { return RowsOf(batch); },
         bytes);
-    if (world == 1) expected = bytes;
+    if (world == 0) expected = bytes;
     EXPECT_TRUE(bytes == expected) << world << " ranks";
   }
   EXPECT_FALSE(expected.empty());
