@@ -66,9 +66,10 @@ class BatchView {
 
   // The shard that the rows are of: one of the shards of a step, which are the
   // same on any number of ranks (CutOptions::shards). Otherwise, it is the
-  // number of this rank among those with different data. -1 for an empty part
+  // number of this rank among those with different data. -1 for the empty parts
   // that a rank with fewer shards than others gets at the end of a step, so
-  // that all have as many parts, and for Loader::EmptyBatch.
+  // that all have as many parts, and for Loader::EmptyBatch. Such a part has no
+  // rows, whatever the tail policy is, and collate was called for it.
   int64_t shard() const;
 
   int64_t rows() const;

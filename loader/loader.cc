@@ -56,13 +56,13 @@ int64_t MostRows(const LoaderOptions& options, const Sampler& sampler) {
 }
 
 // Returns the number of slots that the options allow, if each takes so many
-// bytes.
+// bytes, and a rank has so many shards.
 absl::StatusOr<int64_t> CountSlots(const LoaderOptions& options,
-                                   int64_t batch_bytes) {
-  const int64_t slots =
-      options.prefetch_batches.value_or(std::clamp<int64_t>(
-          kSmall / std::max<int64_t>(batch_bytes, 1), 4, 16)) +
-      1;
+                                   int64_t batch_bytes, int64_t shards) {
+  const int64_t small = kSmall / std::max<int64_t>(batch_bytes, 1);
+  const int64_t slots = options.prefetch_batches.value_or(std::clamp<int64_t>(
+                            small, 4 * shards, 16 * shards)) +
+                        1;
   if (options.prefetch_bytes == 0) return slots;
   const int64_t fit = options.prefetch_bytes / batch_bytes;
   if (fit < 2) {
@@ -118,8 +118,10 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Make(
       internal_loader::MakeLayout(fields, most_rows, layout));
   LOCKSTEP_ASSIGN_OR_RETURN(
       const int64_t slots,
-      CountSlots(resolved, SlotPool::BytesPerSlot(layout, most_rows,
-                                                  resolved.memory.get())));
+      CountSlots(
+          resolved,
+          SlotPool::BytesPerSlot(layout, most_rows, resolved.memory.get()),
+          ShardsOf(sampler->options().cut, 0).end));
   std::unique_ptr<Loader> loader(new Loader(dataset, resolved, order));
   LOCKSTEP_ASSIGN_OR_RETURN(
       loader->pool_,

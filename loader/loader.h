@@ -21,8 +21,8 @@
 //     }
 //   }
 //
-// With micro_batch_size, a step is several batches, and ends with the one whose
-// part() is its last.
+// With micro_batch_size, or if the sampler has shards (CutOptions::shards), a
+// step is several batches, and ends with the one whose part() is its last.
 //
 // A new loader begins with epoch 0. A restored one goes on after the last step
 // that was given out whole before SaveState, in the middle of an epoch or at
@@ -274,10 +274,10 @@ class Loader {
   absl::StatusOr<int64_t> StepsLeft() const;
 
   // Returns 168 bytes, and 16 more for each range to skip. Any loader over the
-  // same order and with the same seed can go on from them, on any number of
-  // ranks and workers. FAILED_PRECONDITION before the first StartEpoch or
-  // RestoreState, and if batches were given out of order and one before them
-  // was not: call Drain first, and read until Next returns false.
+  // same order, with the same seed and as many shards, can go on from them, on
+  // any number of ranks and workers. FAILED_PRECONDITION before the first
+  // StartEpoch or RestoreState, and if batches were given out of order and one
+  // before them was not: call Drain first, and read until Next returns false.
   absl::StatusOr<std::string> SaveState() const;
 
   // Goes to the place where a state was saved, keeps it, and begins to read.

@@ -88,7 +88,8 @@ absl::Status Validate(const LoaderOptions& options, const CutOptions& cut) {
   if (options.delivery == Delivery::kAsReady) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the shards of a step follow each other, so shards=", cut.shards,
-        " needs the delivery in_order, but it is as_ready"));
+        " needs the delivery in_order, but it is as_ready: leave delivery "
+        "out"));
   }
   return absl::OkStatus();
 }

@@ -39,7 +39,8 @@ enum class Workers {
 enum class OnError {
   // The step fails: Next returns the error of its first such sample, and all of
   // its samples are lost, also in parts of the step that were not given out
-  // yet. The call after it goes on with the next step.
+  // yet, such as other shards of this rank. The call after it goes on with the
+  // next step.
   kFail,
   // The batch leaves them out, and no other sample: the other rows move up,
   // valid() is lowered, and may be 0, and the rows left over at the end are
@@ -112,8 +113,9 @@ struct LoaderOptions {
   bool limit_nested_threads = false;
 
   // The number of batches, or parts of steps, that are read ahead, 1 or more;
-  // unset: 4, or more of small ones, up to 16 that take 2 MiB together. There
-  // is memory for one more, which is the one in use.
+  // unset: 4, or more of small ones, up to 16 that take 2 MiB together, for
+  // each shard that a rank has. There is memory for one more, which is the one
+  // in use.
   std::optional<int64_t> prefetch_batches;
 
   // The most bytes that all these batches and the loader's notes about their

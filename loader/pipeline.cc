@@ -185,6 +185,7 @@ void Pipeline::PlanSlot(Slot& slot, const BatchIndices& step, int64_t part,
   slot.Plan(step, part, parts,
             RandomKey(options_.seed, kSampleStream,
                       static_cast<uint64_t>(step.epoch)));
+  slot.has_shard_name = sampler_options().cut.shards > 0;
   if (options_.memory != nullptr && slot.used_before) {
     slot.status =
         slot.AtStep("BatchMemory::BeforeReuse", CatchAll("it", [&] {

@@ -172,7 +172,8 @@ void RowReader::Failed(Slot& slot, const Place& place, Worker& worker,
                     slot.indices[place.sample],
                     slot.positions[place.sample],
                     worker.info.id,
-                    std::move(why)};
+                    std::move(why),
+                    slot.shard};
   if (place.packed != nullptr) {
     slot.indices[place.sample] = -1;
     slot.positions[place.sample] = -1;

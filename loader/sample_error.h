@@ -23,6 +23,7 @@ struct SampleError {
   int64_t position = 0;
   int worker = 0;
   absl::Status status;
+  int64_t shard = -1;  // of the step (BatchView::shard)
 };
 
 // A sample that was read instead of one that could not be read.

@@ -247,7 +247,7 @@ TEST(Shards, AnErrorNamesThePartAndTheShard) {
   EXPECT_THAT(
       loader->Next(batch).status(),
       StatusIs(absl::StatusCode::kDataLoss,
-               HasSubstr("epoch 0, step 0, part 1 (shard 4), row 1: sample")));
+               HasSubstr("epoch 0, step 0, part 1, shard 4, row 1: sample")));
 }
 
 TEST(Shards, AStateOfAnotherNumberChangesNothing) {

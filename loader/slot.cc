@@ -25,7 +25,6 @@ void Slot::Plan(const BatchIndices& of_step, int64_t part_number,
   splits.assign(packs ? 1 : 0, 0);
   valid = 0;
   shard = -1;
-  has_shard_name = of_step.most_shards > 1;
   const int64_t parts_of_shard = part_count / of_step.most_shards;
   const int64_t place = part_number / parts_of_shard;
   if (place < static_cast<int64_t>(of_step.shards.size())) {
@@ -78,7 +77,7 @@ std::string Slot::Place() const {
   return absl::StrCat(
       "epoch ", epoch, ", step ", step,
       parts > 1 ? absl::StrCat(", part ", part) : "",
-      has_shard_name && shard >= 0 ? absl::StrCat(" (shard ", shard, ")") : "");
+      has_shard_name && shard >= 0 ? absl::StrCat(", shard ", shard) : "");
 }
 
 absl::Status Slot::AtStep(absl::string_view what, absl::Status status) const {

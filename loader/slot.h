@@ -40,7 +40,7 @@ struct alignas(64) Slot {
   int64_t part = 0;             // in its step
   int64_t parts = 1;            // of its step
   int64_t shard = -1;           // or -1 in an empty part after a rank's shards
-  bool has_shard_name = false;  // if ranks have several shards
+  bool has_shard_name = false;  // if CutOptions::shards is set
   int64_t valid = 0;
   int64_t first_position = 0;  // of row 0, as planned
   size_t number = 0;           // in its pool
@@ -99,8 +99,8 @@ struct alignas(64) Slot {
 
   bool is_last_part() const { return part + 1 == parts; }
 
-  // Returns "epoch 0, step 3", the part if the step has several, and the shard
-  // if ranks have several.
+  // Returns "epoch 0, step 3", with the part if the step has several, and with
+  // the shard if CutOptions::shards is set.
   std::string Place() const;
 
   // Returns the error of `what`, with the step that it fails; or OK.

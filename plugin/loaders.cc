@@ -30,7 +30,7 @@ void BindOptions(LoaderOptions& options, OptionTable& table) {
   table.Add("micro_batch_size", &options.micro_batch_size,
             "The most rows of a part of a step, if a step shall come in "
             "several batches, whose gradients the trainer adds up; 0: a step "
-            "has one part.");
+            "has one part, or one for each of the sampler's `shards`.");
   table.Add("num_workers", &options.num_workers,
             "The number of workers that read samples; 0: the thread that asks "
             "for a batch reads it; unset: half of the processors.");
@@ -46,7 +46,7 @@ void BindOptions(LoaderOptions& options, OptionTable& table) {
   table.Add("prefetch_batches", &options.prefetch_batches,
             "The number of batches, or parts of steps, that are read ahead; "
             "unset: 4, or more of small ones, up to 16 that take 2 MiB "
-            "together.");
+            "together, for each of the sampler's `shards` that a rank has.");
   table.AddSize(
       "prefetch_bytes", &options.prefetch_bytes,
       "The most memory that all these batches may take; 0: no limit.");
@@ -61,7 +61,7 @@ void BindOptions(LoaderOptions& options, OptionTable& table) {
   table.Add(
       "delivery", &options.delivery,
       "The order of the batches: that of the sampler, or that in which they "
-      "are ready.",
+      "are ready (without micro_batch_size and `shards`).",
       {{"in_order", Delivery::kInOrder}, {"as_ready", Delivery::kAsReady}});
   table.Add("seed", &options.seed,
             "The seed of the random numbers that samples and collate draw.");
@@ -75,7 +75,8 @@ void BindOptions(LoaderOptions& options, OptionTable& table) {
              {"skip", OnError::kSkip},
              {"substitute", OnError::kSubstitute}});
   table.Add("max_failures", &options.max_failures,
-            "The number of such samples that is allowed; unset: any number.");
+            "The number of such samples that is allowed on each rank, without "
+            "`shards`; unset: any number.");
   table.Add("timeout", &options.timeout,
             "The longest time to wait for a batch, after which the wait is an "
             "error.");

@@ -191,8 +191,8 @@ OrderResult MakeTokenBudget(const PluginContext& context,
   LOCKSTEP_ASSIGN_OR_RETURN(
       TokenBudgetOptions options,
       CompleteLengths<TokenBudgetOptions>(context, settings));
-  LOCKSTEP_ASSIGN_OR_RETURN(int64_t planned, RanksWithData(context));
-  if (context.shards > 0) planned = context.shards;
+  LOCKSTEP_RETURN_IF_ERROR(RanksWithData(context).status());
+  const int64_t planned = context.CountShards();
   if (context.shards > 0 && options.world != 0 && options.world != planned) {
     return absl::InvalidArgumentError(absl::StrCat(
         "planned_ranks=", options.world, " contradicts shards=", planned,

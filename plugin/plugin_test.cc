@@ -260,7 +260,7 @@ TEST_F(Plugin, ShardsMakeAGlobalBatchPossibleOnAnyNumberOfRanks) {
                                         HasSubstr("but got shards=20")));
   options.Set("shards", 4);
   EXPECT_THAT(make().status(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                        HasSubstr("too few for 5 ranks")));
+                                        HasSubstr("as many shards as ranks")));
 }
 
 TEST_F(Plugin, ShardsRefuseSettingsThatDependOnTheNumberOfRanks) {
@@ -269,8 +269,14 @@ TEST_F(Plugin, ShardsRefuseSettingsThatDependOnTheNumberOfRanks) {
   options.Set("shards", 6);
   EXPECT_THAT(registry_.Create<Sampler>("sequential", context_, options),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("set global_batch_size in place of "
-                                 "rank_batch_size=4")));
+                       HasSubstr("set global_batch_size to a multiple of the "
+                                 "shards, and leave out rank_batch_size=4")));
+  Config neither;
+  neither.Set("shards", 6);
+  EXPECT_THAT(
+      registry_.Create<Sampler>("sequential", context_, neither),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("set global_batch_size to a multiple of the shards")));
   options = Needed("token_budget");
   options.Set("global_batch_size", 12);
   options.Set("shards", 6);

@@ -132,6 +132,13 @@ struct PluginContext {
   // The number of shards into which a sampler cuts each step, or 0 for as many
   // as there are ranks with different data (CutOptions::shards).
   int64_t shards = 0;
+
+  // Returns the number of shards of a step. An order that plans batches for
+  // ranks plans them for these, since its stream must not depend on the number
+  // of ranks if `shards` is set.
+  int64_t CountShards() const {
+    return shards > 0 ? shards : world_size / replicas;
+  }
 };
 
 // The properties of a kind of part. To add another kind, specialize this for

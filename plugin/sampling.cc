@@ -31,17 +31,18 @@ void BindOptions(CutOptions& cut, OptionTable& table) {
             "rows; drop: samples that do not suffice for all ranks are left "
             "out; uneven: some ranks get a row less; mask: missing rows are "
             "marked and empty, so that the batch has its full size. With "
-            "`shards`, this is about shards and not about ranks, as are the "
-            "next three settings.",
+            "`shards`, this is about shards, and not about ranks.",
             {{"pad", Tail::kPad},
              {"drop", Tail::kDrop},
              {"uneven", Tail::kUneven},
              {"mask", Tail::kMask}});
   table.Add(
       "drop_last", &cut.drop_last,
-      "If true, a last batch that has fewer rows on any rank is left out.");
+      "If true, a last batch that has fewer rows on any rank, or in any of the "
+      "`shards`, is left out.");
   table.Add("min_last_batch", &cut.min_last_batch,
-            "The fewest rows that a last batch may have on any rank; 0: any.");
+            "The fewest rows that a last batch may have on any rank, or in any "
+            "of the `shards`; 0: any.");
   table.Add(
       "small_last_batch", &cut.small_last_batch,
       "The policy for a last batch that has fewer rows: it is left out; it is "
@@ -99,15 +100,16 @@ void BindBatchSizes(CutSettings& settings, OptionTable& table) {
   table.Add("global_batch_size", &settings.global_batch_size,
             "The number of rows of all ranks together in a step, so that a job "
             "means the same on any number of ranks. It must be a multiple of "
-            "the number of ranks, or of `shards`.");
+            "the number of ranks, or of `shards` if that is set.");
   table.Add("rank_batch_size", &settings.rank_batch_size,
-            "In place of global_batch_size: the number of rows of each rank in "
-            "a step.");
-  table.Add("shards", &settings.options.cut.shards,
-            "The number of shards into which each step is cut. They are the "
-            "same on any number of ranks, and are dealt to the ranks as evenly "
-            "as possible, as parts of the step: a power of two, or three times "
-            "one, such as 24; 0: as many as ranks.");
+            "In place of global_batch_size, without `shards`: the number of "
+            "rows of each rank in a step.");
+  table.Add(
+      "shards", &settings.options.cut.shards,
+      "The number of shards into which each step is cut: 2^n or 3 * 2^n, "
+      "such as 24, at most 65536, and at least as many as ranks. Shards "
+      "are the same on any number of ranks, and are dealt to the ranks as "
+      "evenly as possible, as parts of the step. 0: as many as ranks.");
 }
 
 void BindDataStride(int64_t& data_stride, OptionTable& table) {
@@ -136,12 +138,13 @@ namespace {
 // The maximum that CutOptions accepts.
 constexpr int64_t kMostRows = int64_t{1} << 24;
 
-// Returns the numbers of shards that divide a batch and are enough for the
-// ranks, such as "1, 2 or 4".
+// Returns the first numbers of shards that divide a batch and are enough for
+// the ranks, such as "1, 2 or 4", or "" if there are none.
 std::string ShardsFor(int64_t batch, int64_t ranks) {
-  constexpr int64_t kMostShown = 96;
+  constexpr size_t kMostShown = 8;
   std::vector<int64_t> numbers;
-  for (int64_t shards = ranks; shards <= std::min(batch, kMostShown);
+  for (int64_t shards = ranks;
+       shards <= batch && shards <= kMostShards && numbers.size() < kMostShown;
        ++shards) {
     if (IsShardCount(shards) && batch % shards == 0) numbers.push_back(shards);
   }
@@ -153,24 +156,32 @@ std::string ShardsFor(int64_t batch, int64_t ranks) {
              : absl::StrCat(absl::StrJoin(numbers, ", "), " or ", last);
 }
 
+// Returns INVALID_ARGUMENT unless exactly one of the batch sizes is set, which
+// is the global one if there are shards.
+absl::Status CheckBatchSizes(const CutSettings& settings, int64_t shards) {
+  const bool has_global = settings.global_batch_size.has_value();
+  const bool has_rank = settings.rank_batch_size.has_value();
+  if (shards > 0 && (has_rank || !has_global)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "with shards=", shards,
+        " a step is the same on any number of ranks: set global_batch_size to "
+        "a multiple of the shards",
+        has_rank ? absl::StrCat(", and leave out rank_batch_size=",
+                                *settings.rank_batch_size)
+                 : ""));
+  }
+  if (has_global != has_rank) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "either global_batch_size or rank_batch_size should be set, but ",
+      has_rank ? "both are" : "neither is"));
+}
+
 // Returns the number of rows of one shard in a batch.
 absl::StatusOr<int64_t> RowsOfShard(const CutSettings& settings,
                                     const CutOptions& cut) {
-  if (settings.global_batch_size.has_value() ==
-      settings.rank_batch_size.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "either global_batch_size or rank_batch_size should be set, but ",
-        settings.rank_batch_size.has_value() ? "both are" : "neither is"));
-  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckBatchSizes(settings, cut.shards));
   if (settings.rank_batch_size.has_value()) {
     const int64_t rows = *settings.rank_batch_size;
-    if (cut.shards > 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("with shards=", cut.shards,
-                       " a step is the same on any number of ranks, so set "
-                       "global_batch_size in place of rank_batch_size=",
-                       rows));
-    }
     if (rows >= 1 && rows <= kMostRows) return rows;
     return absl::InvalidArgumentError(
         absl::StrCat("rank_batch_size should be from 1 to ", kMostRows,
@@ -183,7 +194,7 @@ absl::StatusOr<int64_t> RowsOfShard(const CutSettings& settings,
   }
   const int64_t below =
       std::clamp<int64_t>(all / shards, 1, kMostRows - 1) * shards;
-  const std::string others = ShardsFor(all, cut.world);
+  const std::string others = all <= kMostRows ? ShardsFor(all, cut.world) : "";
   return absl::InvalidArgumentError(absl::StrCat(
       "global_batch_size should be a positive multiple of ",
       cut.shards > 0
@@ -192,10 +203,10 @@ absl::StatusOr<int64_t> RowsOfShard(const CutSettings& settings,
                          shards),
       ", such as ", below, " or ", below + shards,
       ", but got global_batch_size=", all,
-      others.empty() ? ""
-                     : absl::StrCat("; or set shards to a number that divides "
-                                    "it: ",
-                                    others)));
+      others.empty()
+          ? ""
+          : absl::StrCat("; or set shards to a number that divides it: ",
+                         others)));
 }
 
 }  // namespace
@@ -265,7 +276,8 @@ void BindOptions(Distributed& settings, OptionTable& table) {
   table.Add(
       "drop_last", &options.drop_last,
       "The drop_last of DistributedSampler: if true, the last samples that do "
-      "not suffice for all ranks are left out; otherwise they are padded.");
+      "not suffice for all ranks, or `shards`, are left out; otherwise they "
+      "are padded.");
   table.Add("drop_last_batch", &options.drop_last_batch,
             "The drop_last of BatchSampler: if true, a last batch that is not "
             "full is left out.");

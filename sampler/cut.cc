@@ -140,7 +140,6 @@ int64_t MaxRows(const CutOptions& options) {
 }
 
 bool IsShardCount(int64_t shards) {
-  constexpr int64_t kMostShards = int64_t{1} << 16;
   if (shards < 1 || shards > kMostShards) return false;
   while (shards % 2 == 0) shards /= 2;
   return shards == 1 || shards == 3;
@@ -162,21 +161,28 @@ absl::Status Validate(const CutOptions& options) {
   }
   if (options.shards != 0 && !IsShardCount(options.shards)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "shards should be 0 (as many as ranks), a power of two or three times "
-        "one, such as 16, 24 or 32, and at most 2^16, but got shards=",
+        "shards should be 0 (as many as ranks), 2^n or 3 * 2^n, such as 8, 12, "
+        "16 or 24, and at most 65536, but got shards=",
         options.shards));
   }
   if (options.shards != 0 && options.world > options.shards) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there should be at least as many shards as ranks with "
+                     "different data, ",
+                     options.world, ", but got shards=", options.shards,
+                     ": set more shards, or use fewer ranks"));
+  }
+  if (options.shards != 0 && options.batch_size > kMostRows / options.shards) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "shards=", options.shards, " are too few for ", options.world,
-        " ranks with different data, each of which needs one: set more shards, "
-        "or use at most ",
-        options.shards, " such ranks"));
+        "one rank may get all shards of a step, so they should have at most "
+        "2^24 rows together, but got batch_size=",
+        options.batch_size, " for each of shards=", options.shards));
   }
   if (options.min_last_batch < 0 ||
       options.min_last_batch > options.batch_size) {
     return absl::InvalidArgumentError(absl::StrCat(
         "min_last_batch must be from 0 to batch_size=", options.batch_size,
+        options.shards > 0 ? " (the rows of a shard)" : "",
         ", but got min_last_batch=", options.min_last_batch));
   }
   const int tail = static_cast<int>(options.tail);

@@ -65,7 +65,8 @@ enum class SmallLastBatch {
 
 // The options of cuts.
 struct CutOptions {
-  // The rows per shard and step, up to 2^24.
+  // The rows per shard and step, up to 2^24. If `shards` is set, all shards of
+  // a step together have up to 2^24.
   int64_t batch_size = 1;
 
   // True to drop a last batch with fewer rows in any shard, as BatchSampler
@@ -91,10 +92,10 @@ struct CutOptions {
 
   // The number of shards into which each step is cut, or 0 for as many as there
   // are ranks. Set it if the rows of a shard must not depend on the number of
-  // ranks, which then only decides who gets which shards: each rank gets
-  // neighbouring ones, and no rank more than one more than another. It is at
-  // least `world`, at most 2^16, and a power of two or three times one: 24 can
-  // be dealt evenly to 1, 2, 3, 4, 6, 8, 12 or 24 ranks.
+  // ranks, which then only decides who gets which shards. Each rank gets
+  // shards that follow each other, and the numbers of shards of two ranks
+  // differ by at most one. It is 2^n or 3 * 2^n, at most 2^16, and at least
+  // `world`: 24 can be dealt evenly to 1, 2, 3, 4, 6, 8, 12 or 24 ranks.
   int64_t shards = 0;
 
   // Returns the number of shards of a step.
@@ -155,7 +156,9 @@ PartRows RowsOfPart(int64_t rows, int64_t parts, int64_t part);
 // Returns the largest number of rows that a shard can have.
 int64_t MaxRows(const CutOptions& options);
 
-// Returns true for the numbers that CutOptions::shards may have besides 0.
+// Returns true for the numbers that CutOptions::shards may have besides 0, up
+// to the largest one.
+inline constexpr int64_t kMostShards = int64_t{1} << 16;
 bool IsShardCount(int64_t shards);
 
 // Fails with INVALID_ARGUMENT, which names the option, its value and the

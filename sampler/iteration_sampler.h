@@ -39,8 +39,9 @@ class IterationSampler {
   // steps.
   absl::StatusOr<bool> Next(BatchIndices& batch);
 
-  // Continues from a saved state of sampler(), with any world and batch size.
-  // The iteration is the number of steps in the state.
+  // Continues from a saved state of sampler(), with any world and batch size,
+  // as Sampler::RestoreState does. The iteration is the number of steps in the
+  // state.
   absl::Status RestoreState(absl::string_view bytes,
                             const RestoreOptions& options = {});
 

@@ -49,9 +49,9 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(
       options.cut.layout != Layout::kBlocked) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the order '", order->Describe().order,
-        "' needs Layout::kBlocked: dealt out position by position, shards "
-        "would "
-        "get classes or sources in other proportions than it promises"));
+        "' needs Layout::kBlocked: dealt out position by position, ",
+        options.cut.shards > 0 ? "shards" : "ranks",
+        " would get classes or sources in other proportions than it promises"));
   }
   return std::unique_ptr<Sampler>(new Sampler(std::move(order), options));
 }
@@ -158,7 +158,8 @@ absl::StatusOr<Sampler::Rest> Sampler::RestOfSegment(int64_t next) {
     rest.options.max_rows = segment.max_rows;
     if (segment.max_rows < rest.options.min_last_batch) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "the order allows ", segment.max_rows, " rows a shard at position ",
+          "the order allows ", segment.max_rows, " rows a ",
+          options_.cut.shards > 0 ? "shard" : "rank", " at position ",
           segment.begin,
           ", fewer than min_last_batch=", rest.options.min_last_batch,
           "; raise the order's limit (a token budget's max_tokens) or lower "

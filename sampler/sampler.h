@@ -124,8 +124,8 @@ struct BatchIndices {
 
 struct RestoreOptions {
   // The fields of the order in which the state may differ, by their names in
-  // OrderDescription, or "shards", for CutOptions::shards. Leave it empty
-  // unless the stream, or the way it is cut, is meant to change.
+  // OrderDescription, and "shards" for CutOptions::shards. Leave it empty
+  // unless the stream, or the way in which it is cut, is meant to change.
   std::vector<std::string> allow_different;
 };
 
@@ -185,7 +185,8 @@ class Sampler {
   std::string SaveState(const SamplerProgress& progress) const;
 
   // Continues from a saved state, on any rank, and with any world and batch
-  // size, but with as many shards (CutOptions::shards).
+  // size. If it has a number of shards, this sampler has as many
+  // (CutOptions::shards).
   absl::Status RestoreState(absl::string_view bytes,
                             const RestoreOptions& options = {});
 

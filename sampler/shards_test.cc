@@ -289,11 +289,24 @@ TEST(Shards, OnlyPowersOfTwoAndThreeTimesThemAreAccepted) {
     options.shards = shards;
     EXPECT_THAT(Validate(options),
                 StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr("shards should be 0 (as many as ranks), a "
-                                   "power of two or three times one")))
+                         HasSubstr("shards should be 0 (as many as ranks), 2^n "
+                                   "or 3 * 2^n, such as 8, 12, 16 or 24, and "
+                                   "at most 65536, but got shards=")))
         << shards;
   }
   EXPECT_FALSE(IsShardCount(0));
+}
+
+TEST(Shards, MoreRowsThanARankMayHaveAreRefused) {
+  CutOptions options;
+  options.shards = 65536;
+  options.batch_size = 256;
+  LOCKSTEP_EXPECT_OK(Validate(options));
+  options.batch_size = 257;
+  EXPECT_THAT(Validate(options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("at most 2^24 rows together, but got "
+                                 "batch_size=257 for each of shards=65536")));
 }
 
 TEST(Shards, MoreRanksThanShardsAreRefused) {
@@ -303,9 +316,9 @@ TEST(Shards, MoreRanksThanShardsAreRefused) {
   EXPECT_THAT(
       Sampler::Create(Native(), options),
       StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("shards=4 are too few for 5 ranks with different "
-                         "data, each of which needs one: set more shards, or "
-                         "use at most 4 such ranks")));
+               HasSubstr("at least as many shards as ranks with different "
+                         "data, 5, but got shards=4: set more shards, or use "
+                         "fewer ranks")));
 }
 
 std::string StateWith(int64_t shards) {
@@ -326,9 +339,14 @@ TEST(Shards, AStateOfAnotherNumberIsRefused) {
       StatusIs(absl::StatusCode::kFailedPrecondition,
                HasSubstr("the state is of a sampler with shards=24, and this "
                          "one has shards=8")));
-  EXPECT_THAT(sampler->RestoreState(StateWith(0)),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("Set shards=0 (as many as ranks) to go on")));
+  // A job without shards may begin to have them.
+  LOCKSTEP_EXPECT_OK(sampler->RestoreState(StateWith(0)));
+  SamplerOptions without;
+  EXPECT_THAT(
+      (*Sampler::Create(Native(), without))->RestoreState(StateWith(24)),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               HasSubstr("set shards=24 to go on, on at most 24 "
+                         "ranks with different data")));
   RestoreOptions allowed;
   allowed.allow_different = {"shards"};
   LOCKSTEP_EXPECT_OK(sampler->RestoreState(StateWith(24), allowed));

@@ -121,8 +121,8 @@ absl::StatusOr<SamplerState> DecodeState(absl::string_view bytes) {
   if (fixed.version > 1 && !IsShardCount(fixed.shards)) {
     return absl::DataLossError(absl::StrCat(
         "the sampler state is corrupt: shards=", fixed.shards,
-        " is neither a power of two nor three times one, or is more than 2^16: "
-        "restore an older state"));
+        " is neither 2^n nor 3 * 2^n, or is more than 65536: restore an older "
+        "state"));
   }
   SamplerState state;
   if (fixed.version > 1) state.shards = fixed.shards;
@@ -185,16 +185,17 @@ absl::Status CheckSameOrder(const SamplerState& state,
 
 absl::Status CheckSameShards(const SamplerState& state, int64_t shards,
                              absl::Span<const std::string> allowed) {
-  if (state.shards == shards ||
+  if (state.shards == 0 || state.shards == shards ||
       std::find(allowed.begin(), allowed.end(), kShards) != allowed.end()) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "the state is of a sampler with shards=", state.shards,
       ", and this one has shards=", shards,
-      ": the steps after it would be cut in another way. Set shards=",
-      state.shards, state.shards == 0 ? " (as many as ranks)" : "",
-      " to go on as before. (A program that calls RestoreState itself can "
+      ", so the steps after it would be cut in another way: set shards=",
+      state.shards, " to go on, on at most ", state.shards,
+      " ranks with different data. (A program that calls RestoreState itself "
+      "can "
       "allow the difference by RestoreOptions.)"));
 }
 

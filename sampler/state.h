@@ -66,7 +66,8 @@ absl::Status CheckSameOrder(const SamplerState& state,
                             absl::Span<const std::string> allowed);
 
 // Fails with FAILED_PRECONDITION if the state is of a sampler with another
-// number of shards (CutOptions::shards), unless `allowed` has "shards".
+// number of shards (CutOptions::shards), unless `allowed` has "shards". A state
+// without shards goes on with any number.
 absl::Status CheckSameShards(const SamplerState& state, int64_t shards,
                              absl::Span<const std::string> allowed);
 

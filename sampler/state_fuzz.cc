@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kSize = 57;
 constexpr size_t kChecksumAt = 120;
 
-std::unique_ptr<Sampler> MakeSampler(int64_t rank) {
+std::unique_ptr<Sampler> MakeSampler(int64_t rank, int64_t shards) {
   NativeShuffleOptions shuffle;
   shuffle.size = kSize;
   auto order = NativeShuffle::Create(shuffle);
@@ -31,6 +31,7 @@ std::unique_ptr<Sampler> MakeSampler(int64_t rank) {
   SamplerOptions options;
   options.cut.batch_size = 4;
   options.cut.world = 3;
+  options.cut.shards = shards;
   options.rank = rank;
   auto sampler = Sampler::Create(*std::move(order), options);
   LOCKSTEP_CHECK(sampler.ok());
@@ -38,11 +39,17 @@ std::unique_ptr<Sampler> MakeSampler(int64_t rank) {
 }
 
 void Check(absl::string_view bytes) {
-  static Sampler& sampler = *MakeSampler(0).release();
-  static Sampler& other = *MakeSampler(2).release();
+  static Sampler& plain = *MakeSampler(0, /*shards=*/0).release();
+  static Sampler& other_plain = *MakeSampler(2, /*shards=*/0).release();
+  static Sampler& with_shards = *MakeSampler(0, /*shards=*/8).release();
+  static Sampler& other_with_shards = *MakeSampler(2, /*shards=*/8).release();
+  const absl::StatusOr<SamplerState> state = DecodeState(bytes);
+  const bool has_shards = state.ok() && state->shards > 0;
+  Sampler& sampler = has_shards ? with_shards : plain;
+  Sampler& other = has_shards ? other_with_shards : other_plain;
   RestoreOptions options;
-  options.allow_different = {"order",   "size",    "seed",
-                             "profile", "details", "data"};
+  options.allow_different = {"order",   "size", "seed",  "profile",
+                             "details", "data", "shards"};
   if (!sampler.RestoreState(bytes, options).ok()) return;
   ++fuzz_accepts;
   const std::string saved = sampler.SaveState();

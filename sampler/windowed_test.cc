@@ -243,7 +243,7 @@ TEST(TokenBudget, NamesTheConflictWithMinLastBatch) {
   BatchIndices batch;
   EXPECT_THAT(sampler->Next(batch),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("allows 1 rows a shard at position 0, fewer "
+                       HasSubstr("allows 1 rows a rank at position 0, fewer "
                                  "than min_last_batch=2")));
 }
 

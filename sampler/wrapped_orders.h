@@ -66,7 +66,8 @@ class SubsetOrder : public Order {
 
 struct RepeatOptions {
   // The number of times that each index comes, in a row. With the strided
-  // layout and at least as many ranks, the copies land on different ranks.
+  // layout and at least as many ranks, the copies land on different ranks (with
+  // CutOptions::shards, in different shards).
   int64_t repeats = 3;
 
   // The number of positions to keep, or 0 for all. timm keeps as many as there
@@ -124,7 +125,7 @@ class CustomOrder : public Order {
 
   // Does the same with a function that gives global batches. Each batch is
   // dealt to the ranks by itself, so no two are mixed. Give the sampler a
-  // batch_size of the most rows that a rank gets.
+  // batch_size of the most rows that a rank or shard gets.
   using BatchesFunction =
       std::function<absl::StatusOr<std::vector<std::vector<int64_t>>>(
           int64_t epoch)>;

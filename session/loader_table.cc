@@ -108,8 +108,10 @@ absl::Status LoaderTable::AddTo(Checkpoint& checkpoint, Loader& loader) {
           "the trainer has read only some parts of a step of the loader '",
           record.name,
           "', whose place is saved between steps: read each step to its last "
-          "part, or leave micro_batch_size out of [loader.",
-          record.name, "]"));
+          "part, or leave micro_batch_size",
+          loader.sampler_options().cut.shards > 0 ? " and the sampler's shards"
+                                                  : "",
+          " out of [loader.", record.name, "]"));
     }
     return loader.SaveState();
   };

@@ -179,25 +179,36 @@ TEST_F(PartsTest, ShardsAreTheSameOnAnyNumberOfRanks) {
   }
 }
 
-TEST_F(PartsTest, ACheckpointGoesOnWithAsManyShardsAlone) {
-  const auto one_step = [](Session& session) {
-    return TrainModel(session, [&](Step& step, Gradients& gradients) {
-      session.RequestStop();
-      return AverageAll(step, gradients);
-    });
+TEST_F(PartsTest, ACheckpointGoesOnWithAsManyShards) {
+  const auto one_step = [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    Model model;
+    LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
+                              session.MakeGradients(model.parameters()));
+    LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+    for (const int64_t epoch : session.Epochs(*train, 4)) {
+      for (Step& step : session.Steps(*train, epoch)) {
+        session.RequestStop();
+        LOCKSTEP_RETURN_IF_ERROR(AverageAll(step, *gradients));
+      }
+    }
+    return absl::OkStatus();
   };
   const auto run = [&](int size, int64_t shards) {
     return RunJobs(std::vector<std::string>(size, JobOfShards(shards, path_)),
                    one_step);
   };
-  EXPECT_THAT(run(3, 4), Each(IsOk()));
+  // A job without shards may begin to have them.
+  EXPECT_THAT(run(3, 0), Each(IsOk()));
   EXPECT_TRUE(Exists(1));
+  EXPECT_THAT(run(3, 4), Each(IsOk()));
+  EXPECT_TRUE(Exists(2));
   EXPECT_THAT(run(2, 2), Each(StatusIs(absl::StatusCode::kFailedPrecondition,
                                        HasSubstr("shards"))));
   EXPECT_THAT(run(2, 0), Each(StatusIs(absl::StatusCode::kFailedPrecondition,
                                        HasSubstr("shards"))));
   EXPECT_THAT(run(1, 4), Each(IsOk()));
-  EXPECT_TRUE(Exists(2));
+  EXPECT_TRUE(Exists(3));
 }
 
 TEST_F(PartsTest, AnEvaluationSeesEachSampleOnce) {

@@ -61,7 +61,8 @@ struct StepsOptions {
 };
 
 // A step of a training: the batches of this rank, and the sums over all ranks.
-// It has one batch, unless the loader's micro_batch_size divides it into parts.
+// It has one batch, unless the loader's micro_batch_size or the shards of its
+// sampler divide it into parts.
 // A step that failed has no further batch, and Average returns why it failed.
 // Thread-safety: thread-compatible.
 class Step {

@@ -156,27 +156,30 @@ std::string LastStep(const EpochFacts& facts, const SamplerOptions& options) {
 
 // Returns how a step is cut, and who gets how many shards: "A step has up to 48
 // rows together, in 24 shards of up to 2 rows, which are the same on any number
-// of ranks: 5 for each of ranks 0 to 3 and 4 for rank 4."
+// of ranks. Ranks 0 to 3 get 5 shards each, and rank 4 gets 4."
 std::string ShardsText(const SamplerOptions& options) {
   const CutOptions& cut = options.cut;
   std::string text = absl::StrCat(
       "A step has up to ", Counted(cut.GlobalBatch(), "row", "rows"),
       " together, in ", Counted(cut.shards, "shard", "shards"), " of up to ",
       Counted(cut.batch_size, "row", "rows"),
-      ", which are the same on any number of ranks: ");
+      ", which are the same on any number of ranks. ");
   const int64_t most = ShardsOf(cut, 0).end;
   const int64_t fewest = cut.shards / cut.world;
+  const std::string most_text = Counted(most, "shard", "shards");
   if (most == fewest) {
-    return absl::StrCat(text, most, " for each rank.");
+    return absl::StrCat(text, "Each rank gets ", most_text, ".");
   }
   if (options.replicas > 1) {
-    return absl::StrCat(text, most, " or ", fewest, " for each rank.");
+    return absl::StrCat(text, "Each rank gets ", most_text, " or ",
+                        WithCommas(fewest), ".");
   }
   const int64_t longer = cut.shards % cut.world;
-  return absl::StrCat(text, most, " for ", longer > 1 ? "each of " : "",
-                      RanksText(0, longer - 1), ", and ", fewest, " for ",
-                      longer + 1 < cut.world ? "each of " : "",
-                      RanksText(longer, cut.world - 1), ".");
+  return absl::StrCat(
+      text, longer == 1 ? "Rank 0" : absl::StrCat("Ranks 0 to ", longer - 1),
+      longer == 1 ? " gets " : " get ", most_text, longer == 1 ? "" : " each",
+      ", and ", RanksText(longer, cut.world - 1),
+      longer + 1 == cut.world ? " gets " : " get ", WithCommas(fewest), ".");
 }
 
 std::string DroppedText(const SamplerStats& stats, const CutOptions& cut) {
@@ -187,8 +190,8 @@ std::string DroppedText(const SamplerStats& stats, const CutOptions& cut) {
     reasons.push_back(absl::StrCat("min_last_batch = ", cut.min_last_batch));
   }
   return absl::StrCat(Counted(stats.dropped, "sample", "samples"),
-                      " at the end ", stats.dropped == 1 ? "is" : "are",
-                      " left out (", absl::StrJoin(reasons, ", "), ").");
+                      stats.dropped == 1 ? " is" : " are", " left out (",
+                      absl::StrJoin(reasons, ", "), ").");
 }
 
 std::string PaddedText(const SamplerStats& stats, const CutOptions& cut) {
@@ -246,6 +249,9 @@ void PrintFacts(const EpochFacts& facts, const RankSamplers& samplers,
     sentences.push_back(absl::StrCat(
         "A step has up to ", Counted(cut.batch_size, "row", "rows"),
         " on each rank, ", WithCommas(cut.GlobalBatch()), " together."));
+  }
+  if (MaxRows(cut) > cut.batch_size) {
+    sentences.push_back("A last step that was joined may have more.");
   }
   if (dealing.micro_batch_size > 0) {
     sentences.push_back(absl::StrCat(
@@ -389,8 +395,9 @@ absl::Status PrintWaste(const SampleSource& source, const Dealing& dealing,
       "%.1f %% of the elements of all batches are padding, if each row is "
       "padded to the %s (column '%s').",
       100 * waste.share(),
-      dealing.order->packing() ? "length of a packed row"
-                               : "longest one of its batch",
+      dealing.order->packing()         ? "length of a packed row"
+      : dealing.options.cut.shards > 0 ? "longest one of its shard"
+                                       : "longest one of its batch",
       column));
   return absl::OkStatus();
 }

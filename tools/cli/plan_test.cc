@@ -88,7 +88,7 @@ TEST(Plan, TellsWhatTheTailDoes) {
                               "\"mask\").\n"),
                     EndsWith("     0     1     4  1 3 - -\n")));
   command.samples.tail = "drop";
-  EXPECT_THAT(Plan(command), HasSubstr("  1 sample at the end is left out "
+  EXPECT_THAT(Plan(command), HasSubstr("  1 sample is left out "
                                        "(tail = \"drop\").\n"));
   command.samples.tail = "uneven";
   EXPECT_THAT(Plan(command),
@@ -103,7 +103,7 @@ TEST(Plan, TellsWhatTheTailDoes) {
   command.samples.tail = "";
   command.samples.drop_last = true;
   EXPECT_THAT(Plan(command),
-              HasSubstr("2 samples at the end are left out (drop_last).\n"));
+              HasSubstr("2 samples are left out (drop_last).\n"));
 }
 
 TEST(Plan, TellsHowShardsAreDealt) {
@@ -112,28 +112,37 @@ TEST(Plan, TellsHowShardsAreDealt) {
   command.samples.shuffle = false;
   EXPECT_THAT(
       Plan(command),
-      AllOf(
-          StartsWith("epoch 0: 3 steps on each of 5 ranks; 100 of 100 "
-                     "samples come\n"
-                     "  A step has up to 48 rows together, in 24 shards of "
-                     "up to 2 rows, which are the\n"
-                     "  same on any number of ranks: 5 for each of ranks 0 to "
-                     "3, and 4 for rank 4.\n"
-                     "  In the last step, rank 0 has 5 rows (1 of them "
-                     "padding), "),
-          // Shard 0 has the positions 0 and 24.
-          HasSubstr("     0     0    10  0 24 1 25 2 26 3 27 4 28\n")));
+      AllOf(StartsWith("epoch 0: 3 steps on each of 5 ranks; 100 of 100 "
+                       "samples come\n"
+                       "  A step has up to 48 rows together, in 24 shards of "
+                       "up to 2 rows, which are the\n"
+                       "  same on any number of ranks. Ranks 0 to 3 get 5 "
+                       "shards each, and rank 4 gets\n  4.\n"
+                       "  In the last step, rank 0 has 5 rows (1 of them "
+                       "padding), "),
+            // Shard 0 has the positions 0 and 24.
+            HasSubstr("     0     0    10  0 24 1 25 2 26 3 27 4 28\n")));
   command.world = 23;
-  EXPECT_THAT(Plan(command), HasSubstr("ranks: 2 for rank 0, and 1 for each of "
-                                       "ranks 1 to 22.\n"));
+  EXPECT_THAT(Plan(command),
+              HasSubstr("ranks. Rank 0 gets 2 shards, and ranks 1 to "
+                        "22 get 1.\n"));
   command.world = 8;
-  EXPECT_THAT(Plan(command), HasSubstr("ranks: 3 for each rank.\n"));
+  EXPECT_THAT(Plan(command), HasSubstr("ranks. Each rank gets 3 shards.\n"));
   command.samples.tail = "uneven";
   EXPECT_THAT(Plan(command), HasSubstr("Shards may have one row less"));
-  command.world = 25;
+  command = OfJob(JobFile("shards.toml",
+                          "name = \"native_shuffle\", shards = 4, "
+                          "min_last_batch = 1, small_last_batch = \"merge\""),
+                  6);
+  command.samples.replicas = 2;
+  EXPECT_THAT(Plan(command),
+              AllOf(HasSubstr("Each rank gets 2 shards or 1.\n"),
+                    HasSubstr("  A last step that was joined may have more.")));
+  command = Sized(100, 25, 2);
+  command.samples.shards = 24;
   EXPECT_THAT(Refusal(command),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("shards=24 are too few for 25 ranks")));
+                       HasSubstr("25, but got shards=24: set more shards")));
 }
 
 TEST(Plan, OtherFormatsHaveTheShards) {

@@ -24,9 +24,12 @@ namespace lockstep {
 
 std::string SavedPlace::ToString() const {
   const SamplerProgress& at = state.progress;
-  return absl::StrCat("epoch ", at.epoch, ", after ",
-                      Counted(at.steps_taken, "step", "steps"),
-                      ", at position ", WithCommas(at.position));
+  return absl::StrCat(
+      "epoch ", at.epoch, ", after ", Counted(at.steps_taken, "step", "steps"),
+      ", at position ", WithCommas(at.position),
+      state.shards > 0
+          ? absl::StrCat(", in ", Counted(state.shards, "shard", "shards"))
+          : "");
 }
 
 absl::StatusOr<std::vector<SavedPlace>> PlacesIn(

@@ -25,7 +25,7 @@ struct SavedPlace {
   SamplerState state;
   std::optional<uint64_t> seed;  // of a loader; a sampler's state has none
 
-  // Returns "epoch 3, after step 12, at position 432".
+  // Returns "epoch 3, after 12 steps, at position 432, in 24 shards".
   std::string ToString() const;
 };
 

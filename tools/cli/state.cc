@@ -168,12 +168,12 @@ void PrintJson(const std::string& path, const Contents& contents,
       << (contents.best.has_value() ? Cell(contents.best->value) : Cell())
              .ToJson();
   out << ",\n  \"places\": ";
-  RecordTable places(
-      {"section", "loader", "epoch", "step", "position", "steps_in_total"});
+  RecordTable places({"section", "loader", "epoch", "step", "position",
+                      "steps_in_total", "shards"});
   for (const SavedPlace& place : contents.places) {
     const SamplerProgress& at = place.state.progress;
     places.AddRow({place.section, place.loader, at.epoch, at.steps_taken,
-                   at.position, at.steps_in_total});
+                   at.position, at.steps_in_total, place.state.shards});
   }
   places.PrintJson(out, "  ");
   out << ",\n  \"job\": {";

@@ -84,7 +84,7 @@ TEST(State, OtherFormats) {
                        "null,\n  \"places\": [\n    {\"section\": "
                        "\"loader/train\", \"loader\": \"train\", \"epoch\": 2, "
                        "\"step\": 1, \"position\": 6, \"steps_in_total\": "
-                       "5}\n  ],\n  \"job\": {"),
+                       "5, \"shards\": 0}\n  ],\n  \"job\": {"),
             HasSubstr("\"loader.train.sampler.seed\": \"7\""),
             EndsWith("\"bytes\": 4, \"digest\": "
                      "\"c0a2d57df4c2de7481239b8d977b1141\"}\n  ]\n}\n")));

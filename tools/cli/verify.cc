@@ -23,6 +23,7 @@
 #include "lockstep/base/annotate.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/sampler/cut.h"
 #include "lockstep/sampler/order.h"
 #include "lockstep/sampler/sampler.h"
 #include "lockstep/tools/cli/host.h"
@@ -320,10 +321,19 @@ class EpochVerifier {
     const Follow follow = is_whole     ? Follow::kAllSteps
                           : is_counted ? Follow::kLastStep
                                        : Follow::kNextStep;
-    LOCKSTEP_RETURN_IF_ERROR(
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const std::vector<uint64_t> shards,
         GoOn(dealing_, state, begin, is_counted ? Follow::kLastStep : follow));
     for (const Dealing& other : others_) {
-      LOCKSTEP_RETURN_IF_ERROR(GoOn(other, state, begin, follow));
+      LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<uint64_t> same_shards,
+                                GoOn(other, state, begin, follow));
+      const auto differ = std::mismatch(shards.begin(), shards.end(),
+                                        same_shards.begin(), same_shards.end());
+      if (differ.first == shards.end()) continue;
+      return Wrong(absl::StrCat("shard ", differ.first - shards.begin(),
+                                " of the step at position ", begin,
+                                " has other rows on ", other.ranks(),
+                                " ranks than on ", dealing_.ranks()));
     }
     if (is_whole) result_.whole_from = begin;
     if (is_counted) ++result_.counted;
@@ -364,9 +374,10 @@ class EpochVerifier {
   };
 
   // Goes on from a state at position `begin`. Together, all ranks must take or
-  // drop all that is left.
-  absl::Status GoOn(const Dealing& dealing, const std::string& state,
-                    int64_t begin, Follow follow) {
+  // drop all that is left. Returns the digests of the next step's shards.
+  absl::StatusOr<std::vector<uint64_t>> GoOn(const Dealing& dealing,
+                                             const std::string& state,
+                                             int64_t begin, Follow follow) {
     Walker walker(dealing, buffer_, epoch_);
     LOCKSTEP_RETURN_IF_ERROR(walker.Start(state));
     Block block;
@@ -375,7 +386,8 @@ class EpochVerifier {
       return walker.Wrong(0, absl::StrCat("goes on at position ", block.begin,
                                           ", and the state is at ", begin));
     }
-    if (follow == Follow::kNextStep) return absl::OkStatus();
+    std::vector<uint64_t> shards = walker.first_shards();
+    if (follow == Follow::kNextStep) return shards;
     if (follow == Follow::kLastStep) {
       LOCKSTEP_RETURN_IF_ERROR(walker.PassAllButOne());
     }
@@ -385,7 +397,7 @@ class EpochVerifier {
     }
     const SamplerStats stats = walker.stats();
     if (stats.delivered + stats.dropped == buffer_.size() - begin) {
-      return absl::OkStatus();
+      return shards;
     }
     return walker.Wrong(0, absl::StrCat("and the others get ", stats.delivered,
                                         " positions and drop ", stats.dropped,
@@ -497,6 +509,7 @@ const char* CoverageText(Coverage coverage) {
 void PrintEpochText(int64_t epoch, const EpochResult& result,
                     const Dealing& dealing, const std::string& others,
                     const std::string& reason, std::ostream& out) {
+  const CutOptions& cut = dealing.options.cut;
   out << "epoch " << epoch << "\n";
   out << Wrapped(
       absl::StrCat("the order has ",
@@ -521,8 +534,11 @@ void PrintEpochText(int64_t epoch, const EpochResult& result,
             : absl::StrCat("; from position ", WithCommas(result.whole_from),
                            " on, all steps are");
     out << Wrapped(absl::StrCat(
-        "restarted there on ", others, " ranks: the next step is right; at ",
-        Counted(result.counted, "place", "places"),
+        "restarted there on ", others, " ranks: the next step is right",
+        cut.shards > 0 ? absl::StrCat(", with the same rows in each of its ",
+                                      cut.shards, " shards")
+                       : "",
+        "; at ", Counted(result.counted, "place", "places"),
         ", so are the last step and the number of all samples that are left",
         whole));
   } else if (!reason.empty()) {

@@ -141,9 +141,12 @@ TEST(Verify, Shards) {
       command.samples.tail = tail;
       command.samples.layout = layout;
       command.samples.shards = 12;
-      EXPECT_THAT(Verify(command),
-                  AllOf(HasSubstr(" steps on each of 5 ranks: "),
-                        HasSubstr("restarted there on 2, 6, 10 ranks")));
+      EXPECT_THAT(
+          Verify(command),
+          AllOf(HasSubstr(" steps on each of 5 ranks: "),
+                HasSubstr("restarted there on 2, 6, 10 ranks: the next "
+                          "step is right, with the same rows\n  in each "
+                          "of its 12 shards; at ")));
     }
   }
 }
@@ -179,6 +182,22 @@ TEST(Verify, EachKindOfOrder) {
         Verify(OfSampler("kind", c.sampler, 100, 4)),
         AllOf(HasSubstr(c.printed), HasSubstr("restarted on as many ranks")))
         << c.sampler;
+  }
+}
+
+// A short batch in the middle of the epoch may be dropped as a whole.
+TEST(Verify, BatchesThatAreDroppedBeforeAStep) {
+  for (const char* tail : {"tail = \"drop\"", "drop_last = true"}) {
+    for (const int seed : {0, 1, 2, 3, 4, 5}) {
+      const VerifyCommand command = OfSampler(
+          "dropped",
+          absl::StrCat("name = \"length_buckets\", global_batch_size = 48, "
+                       "seed = ",
+                       seed, ", ", tail),
+          100, 24);
+      EXPECT_THAT(Verify(command),
+                  HasSubstr("no sample comes twice, and 4 are left out"));
+    }
   }
 }
 

@@ -72,6 +72,33 @@ class BufferedOrder : public Order {
   StreamBuffer& buffer_;
 };
 
+// Returns a digest of the positions and the indices of a shard, row by row.
+uint64_t DigestOfShard(const BatchIndices& batch, const ShardRows& shard) {
+  uint64_t digest = 1;
+  const auto add = [&digest](int64_t value) {
+    digest = (digest ^ static_cast<uint64_t>(value)) * 0x9e3779b97f4a7c15;
+    digest ^= digest >> 29;
+  };
+  const auto add_rows = [&](int64_t begin, int64_t rows) {
+    add(rows);
+    for (int64_t row = begin; row < begin + rows; ++row) {
+      const bool packs = !batch.splits.empty();
+      const auto at = static_cast<size_t>(row);
+      const int64_t first = packs ? batch.splits[at] : row;
+      const int64_t last = packs ? batch.splits[at + 1] : row + 1;
+      add(last - first);
+      for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last);
+           ++i) {
+        add(batch.positions[i]);
+        add(batch.indices[i]);
+      }
+    }
+  };
+  add_rows(shard.begin, shard.valid);
+  add_rows(shard.padding_begin, shard.padding);
+  return digest;
+}
+
 }  // namespace
 
 absl::Status StreamBuffer::Reset(std::unique_ptr<IndexStream> stream) {
@@ -135,6 +162,8 @@ absl::Status Walker::Start(const std::string& state) {
   }
   LOCKSTEP_ASSIGN_OR_RETURN(scout_, MakeSampler(0, state));
   LOCKSTEP_ASSIGN_OR_RETURN(left_, scout_->StepsLeft());
+  first_step_ = scout_->progress().steps_taken;
+  first_shards_.assign(static_cast<size_t>(dealing_.options.cut.shards), 0);
   return absl::OkStatus();
 }
 
@@ -258,6 +287,12 @@ absl::Status Walker::WalkPart(int64_t part, const Block& block,
     }
     LOCKSTEP_RETURN_IF_ERROR(
         CheckRows(part, batch, block.begin, begin, end, marks));
+    if (batch.step == first_step_ && !first_shards_.empty()) {
+      for (const ShardRows& shard : batch.shards) {
+        first_shards_[static_cast<size_t>(shard.shard)] =
+            DigestOfShard(batch, shard);
+      }
+    }
     begin = end;
   }
   return absl::OkStatus();
@@ -313,6 +348,11 @@ absl::Status Walker::TakenTwice(int64_t part, int64_t position) const {
 absl::Status Walker::CheckMarks(const Block& block, const Bitmap& marks) {
   int64_t begin = block.begin;
   for (const int64_t end : block.ends) {
+    // Short batches of an order with segments may be dropped before the step.
+    while (buffer_.has_segments() && MayDrop() && begin < end &&
+           !marks.Has(begin - block.begin)) {
+      ++begin;
+    }
     int64_t data = begin;
     while (data < end && marks.Has(data - block.begin)) ++data;
     for (int64_t at = data; at < end; ++at) {

@@ -166,6 +166,10 @@ class Walker {
 
   int64_t steps_left() const { return left_; }
 
+  // Returns a digest of the rows of each shard in the first step since Start,
+  // or nothing if steps are not cut into shards (CutOptions::shards).
+  const std::vector<uint64_t>& first_shards() const { return first_shards_; }
+
   absl::Status Wrong(int64_t part, absl::string_view what) const;
 
  private:
@@ -205,6 +209,9 @@ class Walker {
   const std::shared_ptr<const Order> order_;  // of the buffer
   std::vector<std::unique_ptr<Sampler>> samplers_;
   std::unique_ptr<Sampler> scout_;
+  int64_t first_step_ = 0;  // since Start
+  // Threads write those of different parts.
+  mutable std::vector<uint64_t> first_shards_;
   int64_t left_ = 0;   // steps of the scout
   int64_t given_ = 0;  // positions, since Start
   SamplerStats passed_;
