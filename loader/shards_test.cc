@@ -21,6 +21,7 @@
 #include "lockstep/loader/loader.h"
 #include "lockstep/loader/packed_testing.h"
 #include "lockstep/loader/testing.h"
+#include "lockstep/sampler/cut.h"
 #include "lockstep/sampler/sampler.h"
 
 namespace lockstep {
@@ -119,6 +120,9 @@ TEST(Shards, HaveTheSameBytesOnAnyNumberOfRanks) {
     const int64_t shards = std::vector<int64_t>{4, 8, 12, 24}[random.Below(4)];
     job.batch_size = random.Integer(1, 6);
     job.tail = static_cast<Tail>(random.Below(4));
+    job.layout = static_cast<Layout>(random.Below(2));
+    job.min_last_batch = random.Integer(0, job.batch_size + 1);
+    job.small_last_batch = static_cast<SmallLastBatch>(random.Below(3));
     LoaderOptions options;
     options.on_error =
         random.Below(2) == 0 ? OnError::kSkip : OnError::kSubstitute;
@@ -137,6 +141,9 @@ TEST(Shards, HaveTheSameBytesOnAnyNumberOfRanks) {
         options.num_workers = static_cast<int>(random.Below(2));
         auto loader = Make(job, options);
         LOCKSTEP_EXPECT_OK(loader->StartEpoch(1));
+        if (trial % 2 == 1) {
+          LOCKSTEP_EXPECT_OK(loader->Skip(3, 9));
+        }
         return loader;
       };
       Bytes bytes;
@@ -154,7 +161,8 @@ TEST(Shards, HaveTheSameBytesOnAnyNumberOfRanks) {
       if (world == 0) expected = bytes;
       EXPECT_TRUE(bytes == expected);
     }
-    EXPECT_FALSE(expected.empty() && job.tail != Tail::kDrop);
+    EXPECT_FALSE(expected.empty() && job.tail != Tail::kDrop &&
+                 job.min_last_batch == 0);
   }
 }
 
@@ -248,6 +256,25 @@ TEST(Shards, AnErrorNamesThePartAndTheShard) {
       loader->Next(batch).status(),
       StatusIs(absl::StatusCode::kDataLoss,
                HasSubstr("epoch 0, step 0, part 1, shard 4, row 1: sample")));
+  ASSERT_EQ(loader->errors().size(), 1);
+  EXPECT_EQ(loader->errors()[0].shard, 4);
+  // The other shards of this rank are lost, too.
+  EXPECT_THAT(loader->Next(batch), IsOkAndHolds(false));
+}
+
+TEST(Shards, AreReadAheadLikeWholeSteps) {
+  TestJob job;
+  job.shards = 8;
+  job.batch_size = 1;
+  LoaderOptions options;
+  options.num_workers = 0;
+  const auto loader = Make(job, options);
+  LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+  // By default, there is memory for four steps at least.
+  std::vector<Batch> held(4 * 8);
+  for (Batch& batch : held) {
+    ASSERT_THAT(loader->Next(batch), IsOkAndHolds(true));
+  }
 }
 
 TEST(Shards, AStateOfAnotherNumberChangesNothing) {

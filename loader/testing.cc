@@ -38,6 +38,9 @@ std::unique_ptr<Sampler> TestSampler(const TestJob& job) {
   options.cut.world = job.world;
   options.cut.shards = job.shards;
   options.cut.tail = job.tail;
+  options.cut.layout = job.layout;
+  options.cut.min_last_batch = job.min_last_batch;
+  options.cut.small_last_batch = job.small_last_batch;
   options.rank = job.rank;
   return *Sampler::Create(*NativeShuffle::Create(shuffle), options);
 }

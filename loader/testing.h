@@ -14,6 +14,7 @@
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/loader.h"
+#include "lockstep/sampler/cut.h"
 #include "lockstep/sampler/sampler.h"
 
 namespace lockstep {
@@ -53,6 +54,9 @@ struct TestJob {
   int64_t rank = 0;
   uint64_t seed = 7;
   Tail tail = Tail::kPad;
+  Layout layout = Layout::kStrided;
+  int64_t min_last_batch = 0;
+  SmallLastBatch small_last_batch = SmallLastBatch::kDrop;
 };
 
 // Returns a sampler of a native shuffle, cut as the job says.
