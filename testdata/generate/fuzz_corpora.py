@@ -285,9 +285,11 @@ JSON_VALUES = {
 # ---- States.
 
 
-def sampler_state(epoch, position, steps, all_steps, ranges=()):
-    return (struct.pack('<4sBBH4q6Q4QQ', b'LSSP', 1, len(ranges), 0, epoch,
-                        position, steps, all_steps, *[0] * 11) +
+def sampler_state(epoch, position, steps, all_steps, ranges=(), shards=0):
+    version = 2 if shards else 1
+    return (struct.pack('<4sBBH4q6Q4QQ', b'LSSP', version, len(ranges), 0,
+                        epoch, position, steps, all_steps, *[0] * 6, shards,
+                        *[0] * 4) +
             b''.join(struct.pack('<qq', *each) for each in ranges))
 
 
@@ -310,6 +312,8 @@ SAMPLER_STATES = {
     'no_such_step': sampler_state(0, 0, 0, 2**63 - 1),
     'negative_epoch': sampler_state(-1, 0, 0, 0),
     'many_steps': sampler_state(0, 0, 2**63 - 1, 2**63 - 1),
+    'shards': sampler_state(3, 24, 2, 17, [(30, 33)], shards=24),
+    'no_such_shards': sampler_state(3, 24, 2, 17, shards=25),
 }
 
 
