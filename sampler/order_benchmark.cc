@@ -231,5 +231,32 @@ void BM_NativeRestore(benchmark::State& state) {
 }
 BENCHMARK(BM_NativeRestore)->Unit(benchmark::kMicrosecond);
 
+// Measures steps of 192 rows on one of `world` ranks, cut into `shards`, with
+// the time for each row.
+void BM_NativeSteps(benchmark::State& state) {
+  SamplerOptions options;
+  options.cut.shards = state.range(0);
+  options.cut.world = state.range(1);
+  options.cut.batch_size = 192 / options.cut.CountShards();
+  const auto sampler = *Sampler::Create(Native(1000000000000), options);
+  LOCKSTEP_CHECK(sampler->StartEpoch(0).ok());
+  BatchIndices batch;
+  int64_t rows = 0;
+  for (auto _ : state) {
+    LOCKSTEP_CHECK(*sampler->Next(batch));
+    rows += batch.rows();
+    benchmark::DoNotOptimize(batch.indices.data());
+  }
+  state.SetItemsProcessed(rows);
+}
+BENCHMARK(BM_NativeSteps)
+    ->ArgNames({"shards", "world"})
+    ->Args({0, 1})
+    ->Args({24, 1})
+    ->Args({0, 4})
+    ->Args({24, 4})
+    ->Args({0, 24})
+    ->Args({24, 24});
+
 }  // namespace
 }  // namespace lockstep
