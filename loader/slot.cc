@@ -51,10 +51,9 @@ void Slot::Plan(const BatchIndices& of_step, int64_t part_number,
 
 // Appends the rows [begin, end) of a step.
 void Slot::Append(const BatchIndices& of_step, int64_t begin, int64_t end) {
-  int64_t first = begin, last = end;
+  const int64_t first = of_step.SamplesBefore(begin);
+  const int64_t last = of_step.SamplesBefore(end);
   if (!splits.empty()) {
-    first = of_step.splits[begin];
-    last = of_step.splits[end];
     const int64_t before = static_cast<int64_t>(indices.size()) - first;
     for (int64_t row = begin + 1; row <= end; ++row) {
       splits.push_back(before + of_step.splits[row]);

@@ -190,11 +190,9 @@ void AddShards(const BatchIndices& batch, ShardSamples& all) {
   for (const ShardRows& shard : batch.shards) {
     std::vector<int64_t>& samples = all[{batch.step, shard.shard}];
     const auto add = [&](int64_t begin, int64_t rows) {
-      const bool packs = !batch.splits.empty();
-      const int64_t first = packs ? batch.splits[begin] : begin;
-      const int64_t last = packs ? batch.splits[begin + rows] : begin + rows;
-      samples.insert(samples.end(), batch.indices.begin() + first,
-                     batch.indices.begin() + last);
+      samples.insert(samples.end(),
+                     batch.indices.begin() + batch.SamplesBefore(begin),
+                     batch.indices.begin() + batch.SamplesBefore(begin + rows));
       samples.push_back(-2);  // the end
     };
     add(shard.begin, shard.valid);

@@ -17,11 +17,9 @@ namespace {
 int64_t LongestRow(const BatchIndices& batch, absl::Span<const int64_t> lengths,
                    const std::optional<Order::Packing>& packing, int64_t begin,
                    int64_t rows, int64_t& sum) {
-  const bool packs = !batch.splits.empty();
-  const int64_t first = packs ? batch.splits[begin] : begin;
-  const int64_t last = packs ? batch.splits[begin + rows] : begin + rows;
+  const int64_t last = batch.SamplesBefore(begin + rows);
   int64_t longest = packing ? packing->row_length : 0;
-  for (int64_t i = first; i < last; ++i) {
+  for (int64_t i = batch.SamplesBefore(begin); i < last; ++i) {
     const int64_t index = batch.indices[i];
     if (index < 0) continue;
     const int64_t length =

@@ -114,8 +114,11 @@ struct BatchIndices {
     return static_cast<int64_t>(splits.empty() ? indices.size()
                                                : splits.size() - 1);
   }
-  int64_t samples() const {
-    return splits.empty() ? valid : splits[static_cast<size_t>(valid)];
+  int64_t samples() const { return SamplesBefore(valid); }
+
+  // Returns the number of indices in the rows before `row`, up to rows().
+  int64_t SamplesBefore(int64_t row) const {
+    return splits.empty() ? row : splits[static_cast<size_t>(row)];
   }
 
   // The progress to save after this batch was delivered.

@@ -57,10 +57,8 @@ using AllRows = std::map<std::tuple<int64_t, int64_t, int64_t>, Rows>;
 void Append(const BatchIndices& batch, int64_t begin, int64_t count,
             Rows& rows) {
   for (int64_t row = begin; row < begin + count; ++row) {
-    const bool packs = !batch.splits.empty();
-    const int64_t first = packs ? batch.splits[row] : row;
-    const int64_t last = packs ? batch.splits[row + 1] : row + 1;
-    for (int64_t i = first; i < last; ++i) {
+    const int64_t last = batch.SamplesBefore(row + 1);
+    for (int64_t i = batch.SamplesBefore(row); i < last; ++i) {
       rows.indices.push_back(batch.indices[i]);
       rows.positions.push_back(batch.positions[i]);
     }

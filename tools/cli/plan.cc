@@ -88,10 +88,8 @@ class RowPrinter {
   static std::vector<int64_t> ShardsOf(const BatchIndices& batch) {
     std::vector<int64_t> shards(batch.indices.size());
     const auto fill = [&](int64_t begin, int64_t rows, int64_t shard) {
-      const bool packs = !batch.splits.empty();
-      const int64_t first = packs ? batch.splits[begin] : begin;
-      const int64_t last = packs ? batch.splits[begin + rows] : begin + rows;
-      std::fill(shards.begin() + first, shards.begin() + last, shard);
+      std::fill(shards.begin() + batch.SamplesBefore(begin),
+                shards.begin() + batch.SamplesBefore(begin + rows), shard);
     };
     for (const ShardRows& rows : batch.shards) {
       fill(rows.begin, rows.valid, rows.shard);

@@ -82,13 +82,10 @@ uint64_t DigestOfShard(const BatchIndices& batch, const ShardRows& shard) {
   const auto add_rows = [&](int64_t begin, int64_t rows) {
     add(rows);
     for (int64_t row = begin; row < begin + rows; ++row) {
-      const bool packs = !batch.splits.empty();
-      const auto at = static_cast<size_t>(row);
-      const int64_t first = packs ? batch.splits[at] : row;
-      const int64_t last = packs ? batch.splits[at + 1] : row + 1;
-      add(last - first);
-      for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last);
-           ++i) {
+      const auto first = static_cast<size_t>(batch.SamplesBefore(row));
+      const auto last = static_cast<size_t>(batch.SamplesBefore(row + 1));
+      add(static_cast<int64_t>(last - first));
+      for (size_t i = first; i < last; ++i) {
         add(batch.positions[i]);
         add(batch.indices[i]);
       }
