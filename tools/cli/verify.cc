@@ -43,22 +43,6 @@ constexpr int64_t kMostRestarts = int64_t{1} << 20;  // of samplers
 constexpr int64_t kPiece = int64_t{1} << 16;         // indices
 constexpr size_t kAhead = 24;  // indices whose marks are fetched
 
-// A digest of a stream, which is added in the order of its positions.
-// Thread-safety: thread-compatible.
-class StreamDigest {
- public:
-  void Add(absl::Span<const int64_t> values) {
-    for (const int64_t value : values) {
-      digest_ = (digest_ ^ static_cast<uint64_t>(value)) * 0x9e3779b97f4a7c15;
-      digest_ ^= digest_ >> 29;
-    }
-  }
-  uint64_t value() const { return digest_; }
-
- private:
-  uint64_t digest_ = 0;
-};
-
 // Adds where the segments and the rows of a stream end.
 absl::Status AddSegments(StreamBuffer& buffer, StreamDigest& digest) {
   for (int64_t at = 0; at < buffer.size();) {

@@ -74,26 +74,20 @@ class BufferedOrder : public Order {
 
 // Returns a digest of the positions and the indices of a shard, row by row.
 uint64_t DigestOfShard(const BatchIndices& batch, const ShardRows& shard) {
-  uint64_t digest = 1;
-  const auto add = [&digest](int64_t value) {
-    digest = (digest ^ static_cast<uint64_t>(value)) * 0x9e3779b97f4a7c15;
-    digest ^= digest >> 29;
-  };
+  StreamDigest digest;
   const auto add_rows = [&](int64_t begin, int64_t rows) {
-    add(rows);
+    digest.Add({rows});
     for (int64_t row = begin; row < begin + rows; ++row) {
       const auto first = static_cast<size_t>(batch.SamplesBefore(row));
       const auto last = static_cast<size_t>(batch.SamplesBefore(row + 1));
-      add(static_cast<int64_t>(last - first));
-      for (size_t i = first; i < last; ++i) {
-        add(batch.positions[i]);
-        add(batch.indices[i]);
-      }
+      digest.Add({static_cast<int64_t>(last - first)});
+      digest.Add(batch.positions.subspan(first, last - first));
+      digest.Add(batch.indices.subspan(first, last - first));
     }
   };
   add_rows(shard.begin, shard.valid);
   add_rows(shard.padding_begin, shard.padding);
-  return digest;
+  return digest.value();
 }
 
 }  // namespace

@@ -94,6 +94,22 @@ class Bitmap {
   std::vector<uint64_t> words_;
 };
 
+// A digest of numbers, such as the indices of a stream, in their order.
+// Thread-safety: thread-compatible.
+class StreamDigest {
+ public:
+  void Add(absl::Span<const int64_t> values) {
+    for (const int64_t value : values) {
+      digest_ = (digest_ ^ static_cast<uint64_t>(value)) * 0x9e3779b97f4a7c15;
+      digest_ ^= digest_ >> 29;
+    }
+  }
+  uint64_t value() const { return digest_; }
+
+ private:
+  uint64_t digest_ = 0;
+};
+
 // One stream, which all samplers read, and a buffer of a part of it, which
 // several threads may read.
 // Thread-safety: Read and SegmentAt are thread-safe, unless the stream has
