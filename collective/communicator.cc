@@ -1,5 +1,6 @@
 #include "lockstep/collective/communicator.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "lockstep/base/end_process.h"
 #include "lockstep/base/fork_guard.h"
+#include "lockstep/base/shard_tree.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/control/control_plane.h"
 #include "lockstep/collective/engine/group.h"
@@ -97,6 +99,32 @@ absl::Status CheckCounts(absl::string_view what,
     }
   }
   return absl::OkStatus();
+}
+
+// Returns an error unless the shards of all ranks together have a tree, and
+// their elements are of a type that is added up along it.
+absl::Status CheckShards(DType dtype, absl::Span<const int64_t> shards,
+                         int size) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckCounts("shards", shards, size));
+  if (dtype != DType::kF32 && dtype != DType::kF64) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shards are added up as f32 or f64, but got ", Name(dtype),
+                     ": convert them first, so that no sum is rounded more "
+                     "than once"));
+  }
+  const int64_t all = Sum(shards);
+  if (!IsShardCount(all)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("all ranks together should have 2^n or 3 * 2^n shards, at "
+                     "most ",
+                     kMostShards, ", but have ", all));
+  }
+  if (*std::min_element(shards.begin(), shards.end()) > 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "each rank should have a shard, but the numbers of shards by rank are ",
+      absl::StrJoin(shards, ", ")));
 }
 
 }  // namespace
@@ -259,6 +287,37 @@ absl::StatusOr<Work> Communicator::ReduceScatter(ConstBuffer in, Buffer out,
     op.op = reduce;
     op.in = in;
     op.out = out;
+    return Issue(std::move(op));
+  });
+}
+
+absl::StatusOr<Work> Communicator::AllReduceShards(
+    ConstBuffer in, Buffer out, absl::Span<const int64_t> shards,
+    const CallOptions& options) {
+  return Guarded([&]() -> absl::StatusOr<Work> {
+    LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
+    LOCKSTEP_RETURN_IF_ERROR(CheckShards(in.dtype, shards, size()));
+    const int64_t first = Sum(shards.first(rank()));
+    const auto sums = static_cast<int64_t>(
+        ShardSumsOf(Sum(shards), {first, first + shards[rank()]}).size());
+    if (out.count > INT64_MAX / 8 / sums) {
+      return absl::InvalidArgumentError(
+          "out has more elements than there can be");
+    }
+    LOCKSTEP_RETURN_IF_ERROR(CheckCount(
+        "in", in.count, out.count * sums,
+        absl::StrCat("those of out for each of the ", sums,
+                     " sums that ShardSumsOf returns for this rank's shards")));
+    LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(out, in, 0));
+    if (options.scale != 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("an all-reduce of shards has no scale, but got scale=",
+                       options.scale));
+    }
+    Operation op = MakeOperation(OpKind::kAllReduceShards, in.dtype, options);
+    op.in = in;
+    op.out = out;
+    op.recv_counts.assign(shards.begin(), shards.end());
     return Issue(std::move(op));
   });
 }

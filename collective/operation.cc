@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/fingerprint.h"
 
@@ -61,13 +62,15 @@ absl::string_view Name(OpKind kind) {
       return "recv";
     case OpKind::kSendRecv:
       return "send_recv";
+    case OpKind::kAllReduceShards:
+      return "all_reduce_shards";
   }
   return "invalid";
 }
 
 bool Reduces(OpKind kind) {
   return kind == OpKind::kAllReduce || kind == OpKind::kReduce ||
-         kind == OpKind::kReduceScatter;
+         kind == OpKind::kReduceScatter || kind == OpKind::kAllReduceShards;
 }
 
 namespace {
@@ -79,6 +82,7 @@ const std::vector<int64_t>& PartsOf(const Operation& op) {
 
 // Returns the count, for the other kinds.
 int64_t CountOf(const Operation& op) {
+  if (op.kind == OpKind::kAllReduceShards) return op.out.count;
   return op.in.data == nullptr && op.in.count == 0 ? op.out.count : op.in.count;
 }
 
@@ -89,6 +93,7 @@ std::string Operation::Describe() const {
   const auto add = [&text](const auto&... what) {
     absl::StrAppend(&text, text.back() == '(' ? "" : ", ", what...);
   };
+  const auto parts = [this] { return absl::StrJoin(PartsOf(*this), "+"); };
   switch (kind) {
     case OpKind::kBarrier:
       break;
@@ -97,14 +102,13 @@ std::string Operation::Describe() const {
       break;
     case OpKind::kAllGather:
     case OpKind::kGather:
-    case OpKind::kScatter: {
-      std::string counts;
-      for (const int64_t part : PartsOf(*this)) {
-        absl::StrAppend(&counts, counts.empty() ? "" : "+", part);
-      }
-      add(counts, " x ", Name(dtype));
+    case OpKind::kScatter:
+      add(parts(), " x ", Name(dtype));
       break;
-    }
+    case OpKind::kAllReduceShards:
+      add(CountOf(*this), " x ", Name(dtype));
+      add(parts(), " shards");
+      break;
     case OpKind::kSendRecv:
       add("sends ", in.count, ", receives ", out.count, " x ", Name(dtype));
       break;
@@ -145,6 +149,10 @@ uint64_t Operation::Fingerprint(absl::string_view group) const {
     case OpKind::kAllGather:
     case OpKind::kGather:
     case OpKind::kScatter:
+      for (const int64_t part : PartsOf(*this)) add(part);
+      break;
+    case OpKind::kAllReduceShards:
+      add(CountOf(*this));
       for (const int64_t part : PartsOf(*this)) add(part);
       break;
     case OpKind::kSendRecv:

@@ -47,11 +47,13 @@ enum class OpKind : uint8_t {
   kSend = 10,
   kRecv = 11,
   kSendRecv = 12,
+  kAllReduceShards = 13,
 };
 
 absl::string_view Name(OpKind kind);
 
-// Returns true if the kind has a ReduceOp and a scale.
+// Returns true if the kind has a ReduceOp and a scale. Those of an all-reduce
+// of shards are always a sum and 1.
 bool Reduces(OpKind kind);
 
 // One operation of one rank.
@@ -71,7 +73,8 @@ struct Operation {
   //   all-to-all           send_counts: what this rank gives to each rank
   //                        recv_counts: what it gets from each rank
   //
-  // Except in an all-to-all, all ranks have the same.
+  // In an all-reduce of shards, recv_counts has the number of shards of each
+  // rank. Except in an all-to-all, all ranks have the same.
   std::vector<int64_t> send_counts;
   std::vector<int64_t> recv_counts;
 

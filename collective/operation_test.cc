@@ -21,10 +21,11 @@ namespace lockstep::internal_collective {
 namespace {
 
 constexpr OpKind kAllKinds[] = {
-    OpKind::kAllReduce,     OpKind::kReduce,  OpKind::kBroadcast,
-    OpKind::kAllGather,     OpKind::kGather,  OpKind::kScatter,
-    OpKind::kReduceScatter, OpKind::kSend,    OpKind::kRecv,
-    OpKind::kSendRecv,      OpKind::kBarrier, OpKind::kAllToAll};
+    OpKind::kAllReduce,      OpKind::kReduce,  OpKind::kBroadcast,
+    OpKind::kAllGather,      OpKind::kGather,  OpKind::kScatter,
+    OpKind::kReduceScatter,  OpKind::kSend,    OpKind::kRecv,
+    OpKind::kSendRecv,       OpKind::kBarrier, OpKind::kAllToAll,
+    OpKind::kAllReduceShards};
 
 constexpr ReduceOp kAllOps[] = {
     ReduceOp::kSum,  ReduceOp::kAvg,    ReduceOp::kMin,  ReduceOp::kMax,
@@ -76,6 +77,11 @@ void SetCounts(int what, Operation& op) {
     case OpKind::kAllToAll:
       op.send_counts = op.recv_counts = parts[what];
       break;
+    case OpKind::kAllReduceShards:
+      op.recv_counts = parts[what];
+      op.in.count = 2 * kCounts[what];
+      op.out.count = kCounts[what];
+      break;
     default:
       op.in.count = op.out.count = kCounts[what];
   }
@@ -105,6 +111,10 @@ Operation OnAnotherRank(Operation op) {
     case OpKind::kGather:
       op.in.count = 5;
       op.send_counts = {5};
+      break;
+    case OpKind::kAllReduceShards:  // on a rank with another number of sums
+      op.out.count = op.in.count / 2;
+      op.in.count = 7;
       break;
     case OpKind::kScatter:
       op.out.count = 5;

@@ -9,7 +9,7 @@
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
-#include "lockstep/collective/reduce.h"
+#include "lockstep/collective/reduction_inputs.h"
 
 namespace lockstep {
 namespace {
@@ -36,15 +36,20 @@ int64_t Before(const std::vector<int64_t>& counts, size_t rank) {
 
 void Reduce(Ops ops) {
   const Operation& first = *ops[0];
-  std::vector<const void*> inputs(ops.size());
+  const int64_t width = SizeOf(first.dtype);
+  internal_collective::ReductionInputs inputs(static_cast<int>(ops.size()));
+  inputs.Begin(first);
   const auto reduce = [&](int64_t begin, int64_t count,
                           const std::vector<void*>& outs) {
-    for (size_t i = 0; i < ops.size(); ++i) {
-      inputs[i] = static_cast<const char*>(ops[i]->in.data) +
-                  begin * SizeOf(first.dtype);
+    for (size_t rank = 0; rank < ops.size(); ++rank) {
+      const auto number = static_cast<int>(rank);
+      const char* in = static_cast<const char*>(ops[rank]->in.data);
+      for (int64_t i = 0; i < inputs.CountOf(number); ++i) {
+        // The sums of shards that a rank gives are as large as the output.
+        inputs.At(number, i) = in + (i * first.out.count + begin) * width;
+      }
     }
-    internal_collective::ReduceInOrder(first.dtype, first.op, first.scale,
-                                       inputs, count, outs);
+    inputs.Reduce(first, count, outs);
   };
   if (first.kind == OpKind::kReduceScatter) {
     // The parts are reduced one by one: a part that is written in place is not
@@ -61,7 +66,7 @@ void Reduce(Ops ops) {
   }
   std::vector<void*> outs;
   for (const Operation* const op : ops) outs.push_back(op->out.data);
-  reduce(0, first.in.count, outs);
+  reduce(0, first.out.count, outs);
 }
 
 // Writes the output of one rank, for collectives that reduce nothing.

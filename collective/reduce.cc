@@ -8,12 +8,11 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
-#else
-#include <cfenv>
 #endif
 
 #include "absl/base/attributes.h"
 #include "lockstep/base/check.h"
+#include "lockstep/base/default_floats.h"
 #include "lockstep/base/float16.h"
 
 namespace lockstep::internal_collective {
@@ -421,38 +420,6 @@ void ReduceAs(const Arguments& args) {
       return ReduceBy<Wrapping<T>, Sum>(args);
   }
 }
-
-// Sets the default floating-point modes while it exists: rounding to nearest,
-// and subnormal values kept. Threads of different ranks may have set different
-// modes.
-// Thread-safety: use it on one thread.
-class DefaultFloats {
- public:
-  DefaultFloats(const DefaultFloats&) = delete;
-  DefaultFloats& operator=(const DefaultFloats&) = delete;
-
-#if defined(__x86_64__)
-  DefaultFloats() : before_(_mm_getcsr()) {
-    if ((before_ & ~kFlags) != kDefault) _mm_setcsr(kDefault);
-  }
-  ~DefaultFloats() {
-    if ((before_ & ~kFlags) != kDefault) _mm_setcsr(before_);
-  }
-
- private:
-  static constexpr unsigned kFlags = 0x3f, kDefault = 0x1f80;
-  const unsigned before_;
-#else
-  DefaultFloats() {
-    std::fegetenv(&before_);
-    std::fesetenv(FE_DFL_ENV);
-  }
-  ~DefaultFloats() { std::fesetenv(&before_); }
-
- private:
-  std::fenv_t before_;
-#endif
-};
 
 // Not inlined, so that no computation moves to where other modes are set.
 ABSL_ATTRIBUTE_NOINLINE void Reduce(DType dtype, const Arguments& args) {

@@ -56,6 +56,12 @@ inline const char* At(const void* data, int64_t offset) {
   return static_cast<const char*>(data) + offset;
 }
 
+// Returns the offset of input i of a reduction in the data of a rank that gives
+// several: the sums of shards are as large as the output.
+inline int64_t InputAt(const Operation& op, int64_t i) {
+  return i * op.out.count * SizeOf(op.dtype);
+}
+
 // Copies bytes, unless both addresses are the same: an operation in place
 // leaves its memory as it is. The addresses do not matter if there are no
 // bytes.

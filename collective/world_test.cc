@@ -83,7 +83,8 @@ class Backends : public testing::TestWithParam<std::string> {};
 TEST_P(Backends, Conforms) {
   ConformanceOptions conformance;
   conformance.reduces_all = conformance.compares =
-      conformance.reduces_in_rank_order = GetParam() != "nccl";
+      conformance.reduces_in_rank_order = conformance.adds_shards =
+          GetParam() != "nccl";
   std::unique_ptr<Job> job;
   ExpectConforms(
       [&job](int size) {

@@ -139,12 +139,6 @@ int64_t MaxRows(const CutOptions& options) {
   return options.batch_size + (merges ? options.min_last_batch : 0);
 }
 
-bool IsShardCount(int64_t shards) {
-  if (shards < 1 || shards > kMostShards) return false;
-  while (shards % 2 == 0) shards /= 2;
-  return shards == 1 || shards == 3;
-}
-
 absl::Status Validate(const CutOptions& options) {
   constexpr int64_t kMostRows = int64_t{1} << 24;
   constexpr int64_t kMostWorld = int64_t{1} << 30;

@@ -27,6 +27,7 @@
 
 #include "absl/status/status.h"
 #include "lockstep/base/language.h"
+#include "lockstep/base/shard_tree.h"  // IWYU pragma: export
 
 namespace lockstep {
 
@@ -128,12 +129,6 @@ struct Share {
 
 Share ShareOf(const CutOptions& options, const Cut& cut, int64_t shard);
 
-// The shards [begin, end).
-struct ShardRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-};
-
 // Returns the shards of a rank, below `world`. The first ranks have one more
 // than the last ones if `world` does not divide the number of shards.
 ShardRange ShardsOf(const CutOptions& options, int64_t rank);
@@ -155,11 +150,6 @@ PartRows RowsOfPart(int64_t rows, int64_t parts, int64_t part);
 
 // Returns the largest number of rows that a shard can have.
 int64_t MaxRows(const CutOptions& options);
-
-// Returns true for the numbers that CutOptions::shards may have besides 0, up
-// to the largest one.
-inline constexpr int64_t kMostShards = int64_t{1} << 16;
-bool IsShardCount(int64_t shards);
 
 // Fails with INVALID_ARGUMENT, which names the option, its value and the
 // accepted values.

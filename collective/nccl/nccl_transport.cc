@@ -201,6 +201,12 @@ absl::Status NcclTransport::Move(const ConstBuffer& in, const Buffer& out) {
 // ---- What is supported.
 
 absl::Status NcclTransport::CheckSupported(const Operation& op) const {
+  if (op.kind == OpKind::kAllReduceShards) {
+    return absl::UnimplementedError(
+        "nccl adds up in an order of its own, so sums of shards would not have "
+        "the same bits on another number of ranks: use a group of another "
+        "backend, for memory of the host");
+  }
   if (Reduces(op.kind)) {
     if (!NcclTypeOf(op.dtype).has_value()) {
       return absl::UnimplementedError(

@@ -4,6 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -21,6 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/dtype.h"
@@ -171,6 +174,33 @@ TEST(LentMemory, WhatWasOverwrittenIsNeverReduced) {
 
 TEST(LentMemory, WhatWasOverwrittenIsNeverAResult) {
   ExpectOverwrittenIsNoResult(ShmTesting::Reads::kToCopy);
+}
+
+// Rank 1 gives two sums, so it is read in two places.
+TEST(LentMemory, SumsOfShardsAreReadWhereTheyLie) {
+  std::atomic<int> reads = 0;
+  ShmTesting testing;
+  testing.before_read = [&](int, ShmTesting::Reads) { ++reads; };
+  Lenders lenders(testing);
+  constexpr int64_t kSum = Lenders::kCount / 2;
+  std::fill_n(lenders.floats(1) + kSum, kSum, 40.0F);
+  const auto run = [&](int rank) {
+    Operation op;
+    op.kind = OpKind::kAllReduceShards;
+    op.recv_counts = {2, 6};  // the sums of 0 and 1; of 2 and 3, and of 4 to 7
+    op.in = BufferOf(lenders.floats(rank), rank == 0 ? kSum : 2 * kSum);
+    op.out = BufferOf(lenders.floats(rank), kSum);
+    LOCKSTEP_EXPECT_OK(lenders.transport(rank).Run(op, 1));
+  };
+  std::thread one([&] { run(1); });
+  run(0);
+  one.join();
+  EXPECT_GT(reads, 0);
+  for (int rank = 0; rank < 2; ++rank) {
+    const absl::Span<const float> sums(lenders.floats(rank), kSum);
+    EXPECT_THAT(sums, testing::Each(1 + 2 + 40));
+  }
+  EXPECT_EQ(lenders.floats(1)[kSum], 40);
 }
 
 // ---- Places.

@@ -22,7 +22,7 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/operation.h"
-#include "lockstep/collective/reduce.h"
+#include "lockstep/collective/reduction_inputs.h"
 #include "lockstep/collective/shm/lent_memory.h"
 #include "lockstep/collective/shm/message_ring.h"
 #include "lockstep/collective/shm/shared_memory.h"
@@ -86,8 +86,9 @@ class ShmTransport : public Transport {
   RingCounters& CountersOf(int from, int to) const;
   MessageRing RingOf(int from, int to) const;
   char* SlotOf(int rank, int64_t step) const;
-  char* RegionOf(int rank, int64_t step, int region) const;
+  char* RegionOf(int rank, int64_t step, int region, int64_t input = 0) const;
 
+  void SetPlan(const Operation& op);
   void Offer(const Operation& op, uint64_t fingerprint, int64_t k);
   void PutChunk(const Operation& op, int64_t k);
   void Publish(uint64_t fingerprint);
@@ -129,7 +130,7 @@ class ShmTransport : public Transport {
   // The error of the first Run that failed. All later calls of Run return it,
   // because other ranks may still read what stands in the slots.
   absl::Status failure_;
-  std::vector<const void*> inputs_;
+  ReductionInputs inputs_;
 };
 
 ShmTransport::ShmTransport(const TransportContext& context,
@@ -178,9 +179,10 @@ char* ShmTransport::SlotOf(int rank, int64_t step) const {
   return memories_[rank]->data() + layout_.slots + step % 2 * kSlotBytes;
 }
 
-char* ShmTransport::RegionOf(int rank, int64_t step, int region) const {
+char* ShmTransport::RegionOf(int rank, int64_t step, int region,
+                             int64_t input) const {
   return SlotOf(rank, step) + plan_.regions_at +
-         (plan_.for_all() ? 0 : region) * plan_.region;
+         ((plan_.for_all() ? 0 : region) * plan_.inputs + input) * plan_.region;
 }
 
 // ---- Reaching the others.
@@ -193,7 +195,14 @@ absl::Status ShmTransport::CheckCancelled() const {
 }
 
 absl::Status ShmTransport::CheckSupported(const Operation& op) const {
-  return CheckOnHost(name(), op);
+  LOCKSTEP_RETURN_IF_ERROR(CheckOnHost(name(), op));
+  if (op.kind != OpKind::kAllReduceShards) return absl::OkStatus();
+  ReductionInputs inputs(size_);
+  inputs.Begin(op);
+  if (SlotPlan::HasRoom(size_, inputs.most())) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "shm has no room for ", inputs.most(), " sums of shards of each of ",
+      size_, " ranks: use fewer shards, or as many for each rank"));
 }
 
 // Maps the memory of another rank.
@@ -260,7 +269,10 @@ void ShmTransport::PutChunk(const Operation& op, int64_t k) {
   for (int i = 0; i < regions; ++i) {
     const Slice chunk = plan_.ChunkOf(plan_.give[i], k);
     if (chunk.bytes == 0 || (i == rank_ && !plan_.for_all())) continue;
-    Copy(At(op.in.data, chunk.first), RegionOf(rank_, step_, i), chunk.bytes);
+    for (int64_t j = 0; j < inputs_.CountOf(rank_); ++j) {
+      Copy(At(op.in.data, InputAt(op, j) + chunk.first),
+           RegionOf(rank_, step_, i, j), chunk.bytes);
+    }
   }
 }
 
@@ -366,12 +378,14 @@ void ShmTransport::ReduceChunk(const Operation& op, int64_t k) {
   }
   if (targets == 0) return;
   for (int i = 0; i < size_; ++i) {
-    inputs_[i] =
-        i == rank_ ? At(op.in.data, chunk.first) : RegionOf(i, step_, rank_);
+    for (int64_t j = 0; j < inputs_.CountOf(i); ++j) {
+      inputs_.At(i, j) = i == rank_
+                             ? At(op.in.data, InputAt(op, j) + chunk.first)
+                             : RegionOf(i, step_, rank_, j);
+    }
   }
-  ReduceInOrder(op.dtype, op.op, op.scale, inputs_,
-                chunk.bytes / SizeOf(op.dtype),
-                absl::MakeConstSpan(outs, targets));
+  inputs_.Reduce(op, chunk.bytes / SizeOf(op.dtype),
+                 absl::MakeConstSpan(outs, targets));
 }
 
 // Takes the others' results of chunk `k`.
@@ -382,6 +396,11 @@ void ShmTransport::TakeResults(const Operation& op, int64_t k) {
     if (chunk.bytes == 0 || i == rank_) continue;
     Copy(RegionOf(i, step_, i), At(op.out.data, chunk.first), chunk.bytes);
   }
+}
+
+void ShmTransport::SetPlan(const Operation& op) {
+  inputs_.Begin(op);
+  plan_.Set(op, rank_, size_, inputs_.most());
 }
 
 // Does this rank's part of the next step that needs no other rank.
@@ -396,7 +415,7 @@ void ShmTransport::Offer(const Operation& op, uint64_t fingerprint, int64_t k) {
 // all the data that the others need.
 bool ShmTransport::Post(const Operation& op, uint64_t fingerprint) {
   if (!failure_.ok() || !CheckCancelled().ok()) return false;
-  plan_.Set(op, rank_, size_);
+  SetPlan(op);
   if (plan_.steps != 1 || MayBeLent(op)) return false;
   Offer(op, fingerprint, 0);
   posted_ = true;
@@ -408,7 +427,7 @@ absl::Status ShmTransport::RunSteps(const Operation& op, uint64_t fingerprint) {
   LOCKSTEP_RETURN_IF_ERROR(CheckCancelled());
   bool may_be_lent = false;
   if (!posted_) {
-    plan_.Set(op, rank_, size_);
+    SetPlan(op);
     may_be_lent = MayBeLent(op);
     if (may_be_lent) {
       OfferPlaces(op, fingerprint);
@@ -476,7 +495,7 @@ void ShmTransport::OfferPlaces(const Operation& op, uint64_t fingerprint) {
   Place in, out;
   if (plan_.Gives(op, rank_)) {
     in = lent_->Find(op.in.data, op.in.count * width);
-    if (op.kind == OpKind::kAllReduce && in.memory != 0) {
+    if (plan_.shares_results && in.memory != 0) {
       out = lent_->Find(op.out.data, op.out.count * width);
       if (out.memory == 0) in = Place();
     }
@@ -506,7 +525,8 @@ absl::Status ShmTransport::RunLent(const Operation& op, uint64_t fingerprint) {
     const Slice slice = plan_.LentSlice(i, rank_);
     LOCKSTEP_ASSIGN_OR_RETURN(
         lent[i].in,
-        lent_->Of(i, Behind(places.in(), slice.first), slice.bytes));
+        lent_->Of(i, Behind(places.in(), slice.first),
+                  InputAt(op, inputs_.CountOf(i) - 1) + slice.bytes));
     if (!plan_.shares_results) continue;
     const Slice result = plan_.give[i];
     LOCKSTEP_ASSIGN_OR_RETURN(
@@ -547,13 +567,15 @@ absl::Status ShmTransport::ReduceLent(const Operation& op,
       testing_.before_read(rank_, ShmTesting::Reads::kToReduce);
     }
     for (int i = 0; i < size_; ++i) {
-      inputs_[i] =
-          i == rank_ ? At(op.in.data, slice.first + at) : lent[i].in.data + at;
+      const char* const in =
+          i == rank_ ? At(op.in.data, slice.first) : lent[i].in.data;
+      for (int64_t j = 0; j < inputs_.CountOf(i); ++j) {
+        inputs_.At(i, j) = in + InputAt(op, j) + at;
+      }
     }
     void* const outs[] = {out + at};
-    ReduceInOrder(op.dtype, op.op, op.scale, inputs_,
-                  std::min(kLentPiece, slice.bytes - at) / SizeOf(op.dtype),
-                  outs);
+    inputs_.Reduce(
+        op, std::min(kLentPiece, slice.bytes - at) / SizeOf(op.dtype), outs);
   }
   return absl::OkStatus();
 }

@@ -32,10 +32,16 @@ int64_t MostOf(const std::vector<int64_t>& counts) {
 
 }  // namespace
 
-void SlotPlan::Set(const Operation& op, int rank, int size) {
+bool SlotPlan::HasRoom(int size, int64_t most_inputs) {
+  return most_inputs <= kSlotBytes / kCacheLine / size;
+}
+
+void SlotPlan::Set(const Operation& op, int rank, int size,
+                   int64_t most_inputs) {
   give.assign(1, Slice());
   take.assign(size, Slice());
   reduces = Reduces(op.kind);
+  inputs = most_inputs;
   shares_results = false;
   regions_at = 0;
   steps = 0;
@@ -47,7 +53,7 @@ void SlotPlan::Set(const Operation& op, int rank, int size) {
     largest = SetMoves(op, rank, size);
   }
   region = (kSlotBytes - regions_at) / static_cast<int64_t>(give.size()) /
-           kCacheLine * kCacheLine;
+           inputs / kCacheLine * kCacheLine;
   if (op.kind != OpKind::kAllToAll) SetSteps(largest);
 }
 
@@ -73,11 +79,15 @@ void SlotPlan::SetReduction(const Operation& op, int size) {
   const int64_t width = SizeOf(op.dtype);
   if (op.kind == OpKind::kReduceScatter) {
     SetSlices(std::vector<int64_t>(size, op.out.count), op.dtype, give);
-  } else if (op.in.count * width <= small_bytes / size) {
-    give[0].bytes = op.in.count * width;
+    return;
+  }
+  const int64_t count =
+      op.kind == OpKind::kAllReduceShards ? op.out.count : op.in.count;
+  if (count * width <= small_bytes / size / inputs) {
+    give[0].bytes = count * width;
   } else {
     shares_results = true;
-    SetEvenSlices(op.in.count, width, size, give);
+    SetEvenSlices(count, width, size, give);
   }
 }
 

@@ -32,12 +32,16 @@ struct SlotPlan {
   // rank reduces all of them. It reads more, but needs one step only.
   static constexpr int64_t kSmallBytes = 256 << 10;
 
+  // Returns true if a slot has room for a region of each input for each rank.
+  static bool HasRoom(int size, int64_t most_inputs);
+
   // Tests pass other bytes than kSmallBytes.
   explicit SlotPlan(int64_t small = kSmallBytes) : small_bytes(small) {}
 
-  // Makes the plan of a collective for this rank. It uses the memory of the
-  // plan before it again.
-  void Set(const Operation& op, int rank, int size);
+  // Makes the plan of a collective for this rank. A rank gives at most
+  // `most_inputs` inputs, which is more than one only in a reduction. It uses
+  // the memory of the plan before it again.
+  void Set(const Operation& op, int rank, int size, int64_t most_inputs);
 
   // Sets the number of steps, given the bytes of the largest slice of any rank.
   // Set does that itself, except for an all-to-all, whose ranks have to compare
@@ -62,6 +66,8 @@ struct SlotPlan {
 
   // The slices of `in` that this rank puts into its slot: one for each rank
   // that takes it, each in a region of its own; or a single one, for all ranks.
+  // If a rank may give several inputs of a reduction, these are slices of each
+  // input, and each has that number of regions.
   std::vector<Slice> give;
   // The slices of `out` that this rank takes, by the rank that gives them.
   // Reductions do not use it.
@@ -74,6 +80,7 @@ struct SlotPlan {
 
   int64_t regions_at = 0;  // the offset in the slot at which regions begin
   int64_t region = 0;      // the bytes of a region, and so of a chunk
+  int64_t inputs = 1;      // the regions of a slice
   int64_t chunks = 0;
   int64_t steps = 0;  // 0 if they are not known yet
 

@@ -9,9 +9,9 @@
 namespace lockstep::internal_collective {
 namespace {
 
-// A piece of kPieceBytes is still in the cache when it is reduced. In large
-// groups pieces are smaller than that, so that the staging memory has at most
-// kMostStagingBytes, unless kLeastPieceBytes for each rank is more.
+// A piece of kPieceBytes is still in the cache when it is reduced. If there are
+// many inputs, pieces are smaller than that, so that the staging memory has at
+// most kMostStagingBytes, unless kLeastPieceBytes for each input is more.
 constexpr int64_t kPieceBytes = 128 << 10;
 constexpr int64_t kLeastPieceBytes = 32 << 10;
 constexpr int64_t kMostStagingBytes = 32 << 20;
@@ -30,21 +30,23 @@ std::vector<Slice> EvenSlices(int64_t bytes, int size) {
 
 }  // namespace
 
-int64_t PieceBytes(int size) {
+int64_t PieceBytes(int64_t inputs) {
   return std::clamp(
-      kMostStagingBytes / kPiecesAhead / size / kCacheLine * kCacheLine,
+      kMostStagingBytes / kPiecesAhead / inputs / kCacheLine * kCacheLine,
       kLeastPieceBytes, kPieceBytes);
 }
 
-PartsPlan::PartsPlan(const Operation& op, int rank, int size)
+PartsPlan::PartsPlan(const Operation& op, int rank, int size, int64_t inputs)
     : kind(op.kind),
       root(op.root),
       reduces(op.kind != OpKind::kBroadcast),
-      piece(PieceBytes(size)) {
+      piece(PieceBytes(inputs)) {
   if (kind == OpKind::kReduceScatter) {
     parts = SlicesOf(std::vector<int64_t>(size, op.out.count), op.dtype);
   } else {
-    const int64_t count = reduces ? op.in.count : op.out.count;
+    const int64_t count = kind == OpKind::kReduce || kind == OpKind::kAllReduce
+                              ? op.in.count
+                              : op.out.count;
     parts = EvenSlices(count * SizeOf(op.dtype), size);
   }
   own = parts[rank];
@@ -58,6 +60,7 @@ bool PartsPlan::Wants(int rank) const {
     case OpKind::kBroadcast:
       return rank != root;
     case OpKind::kAllReduce:
+    case OpKind::kAllReduceShards:
       return true;
     case OpKind::kReduce:
       return rank == root;

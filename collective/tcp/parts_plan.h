@@ -27,8 +27,9 @@ namespace lockstep::internal_collective {
 // that the staging memory of a message has room for.
 constexpr int64_t kPiecesAhead = 4;
 
-// Returns the bytes of a piece, which are the same on all ranks of a group.
-int64_t PieceBytes(int size);
+// Returns the bytes of a piece if an operation has so many inputs on all ranks
+// together.
+int64_t PieceBytes(int64_t inputs);
 
 // The plan of one operation. It is arithmetic alone: no memory is touched.
 //
@@ -39,10 +40,8 @@ struct PartsPlan {
   // The kinds of messages between two ranks.
   enum class Kind : uint64_t { kInput = 0, kResult = 1, kNotice = 2 };
 
-  PartsPlan(const Operation& op, int rank, int size);
-
-  // Returns true if the rank sends inputs to the owners.
-  bool Gives(int rank) const { return reduces || rank == root; }
+  // All ranks together give `inputs` inputs.
+  PartsPlan(const Operation& op, int rank, int size, int64_t inputs);
 
   // Returns true if the rank receives results from the owners.
   bool Wants(int rank) const;

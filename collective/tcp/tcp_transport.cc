@@ -16,7 +16,7 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/operation.h"
-#include "lockstep/collective/reduce.h"
+#include "lockstep/collective/reduction_inputs.h"
 #include "lockstep/collective/tcp/frames.h"
 #include "lockstep/collective/tcp/parts_plan.h"
 #include "lockstep/collective/tcp/pieced_message.h"
@@ -45,6 +45,12 @@ char* SendFrom(const void* data, int64_t offset) {
   return At(const_cast<void*>(data), offset);
 }
 
+// Returns the bytes of each input of an all-reduce or reduce.
+int64_t BytesOfInput(const Operation& op) {
+  const bool may_be_several = op.kind == OpKind::kAllReduceShards;
+  return (may_be_several ? op.out.count : op.in.count) * SizeOf(op.dtype);
+}
+
 // Does collectives by frames between each two ranks.
 //
 // A rank that only sends to another one does not know by itself whether the
@@ -64,7 +70,8 @@ class TcpTransport : public Transport {
                std::unique_ptr<TcpConnections> connections)
       : rank_(context.rank),
         size_(context.size),
-        connections_(std::move(connections)) {}
+        connections_(std::move(connections)),
+        inputs_(context.size) {}
 
   absl::string_view name() const override { return "tcp"; }
   absl::Status CheckSupported(const Operation& op) const override {
@@ -109,7 +116,7 @@ class TcpTransport : public Transport {
                         PartsMessages& messages, int64_t k);
   char* ResultOf(const Operation& op, const PartsPlan& plan);
   void Reduce(const Operation& op, const Slice& piece, int64_t slot, void* out);
-  char* Staging(int rank);
+  char* Staging(int rank, int64_t input = 0);
 
   // Calls `what` with each other rank. Each rank has an order of its own, so
   // that not all of them begin with the same one.
@@ -124,7 +131,9 @@ class TcpTransport : public Transport {
 
   // The next fields are used by Post and Run alone.
   std::optional<Streams> streams_;
+  ReductionInputs inputs_;
   std::unique_ptr<char[]> staging_;
+  int64_t staging_bytes_ = 0;
   Messages inputs_in_, inputs_out_;  // of the exchange that has begun
   bool begun_ = false;
   // The error of the first Run that failed. All later calls of Run return it,
@@ -147,6 +156,7 @@ absl::Status TcpTransport::Run(const Operation& op, uint64_t fingerprint) {
   LOCKSTEP_RETURN_IF_ERROR(failure_);
   LOCKSTEP_RETURN_IF_ERROR(connections_->CheckCancelled());
   Call call = {op, fingerprint, {}};
+  inputs_.Begin(op);
   failure_ = RunCall(call);
   return failure_;
 }
@@ -169,6 +179,7 @@ absl::Status TcpTransport::RunCall(Call& call) {
     case OpKind::kAllReduce:
     case OpKind::kReduce:
     case OpKind::kReduceScatter:
+    case OpKind::kAllReduceShards:
       return RunInParts(call);
     default:
       return RunMoves(call);
@@ -179,30 +190,41 @@ absl::Status TcpTransport::RunCall(Call& call) {
 
 // Returns true if the operation takes one step, in which a rank waits for the
 // inputs of the others and for nothing else. A barrier has no input.
+//
+// Requires: inputs_ has begun.
 bool TcpTransport::IsExchange(const Operation& op) const {
   if (op.kind == OpKind::kBarrier) return size_ == 2;
-  return (op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduce) &&
-         (size_ <= 2 || op.in.count * SizeOf(op.dtype) <= kSmallBytes / size_);
+  if (op.kind != OpKind::kAllReduce && op.kind != OpKind::kReduce &&
+      op.kind != OpKind::kAllReduceShards) {
+    return false;
+  }
+  return inputs_.total() <= 2 ||
+         BytesOfInput(op) <= kSmallBytes / inputs_.total();
 }
 
 // Makes the messages of an exchange, and adds the first pieces to the streams.
 void TcpTransport::BeginExchange(const Operation& op, uint64_t fingerprint) {
-  const int64_t bytes = op.in.count * SizeOf(op.dtype);
-  const int64_t piece = PieceBytes(size_);
-  char* const own = SendFrom(op.in.data, 0);
+  const int64_t bytes = BytesOfInput(op);
+  const int64_t piece = PieceBytes(inputs_.total());
   const auto wants = [&op](int rank) { return op.root < 0 || rank == op.root; };
   inputs_in_.clear();
   inputs_out_.clear();
   ForOthers([&](int peer) {
     if (!wants(peer) && !wants(rank_)) return;
-    const auto route = [&](Direction direction) {
-      return Route{direction, peer, fingerprint, 0};
+    const auto route = [&](Direction direction, int64_t input) {
+      return Route{direction, peer, fingerprint, static_cast<uint64_t>(input)};
     };
-    inputs_out_.emplace_back(*streams_, route(Direction::kSend), own,
-                             wants(peer) ? bytes : 0, piece,
-                             /*memory_pieces=*/INT64_MAX);
-    inputs_in_.emplace_back(*streams_, route(Direction::kRecv), Staging(peer),
-                            wants(rank_) ? bytes : 0, piece, kPiecesAhead);
+    for (int64_t i = 0; i < inputs_.CountOf(rank_); ++i) {
+      inputs_out_.emplace_back(*streams_, route(Direction::kSend, i),
+                               SendFrom(op.in.data, InputAt(op, i)),
+                               wants(peer) ? bytes : 0, piece,
+                               /*memory_pieces=*/INT64_MAX);
+    }
+    for (int64_t i = 0; i < inputs_.CountOf(peer); ++i) {
+      inputs_in_.emplace_back(*streams_, route(Direction::kRecv, i),
+                              Staging(peer, i), wants(rank_) ? bytes : 0, piece,
+                              kPiecesAhead);
+    }
   });
   PostAll(inputs_out_, INT64_MAX);
   PostAll(inputs_in_, kPiecesAhead);
@@ -210,6 +232,7 @@ void TcpTransport::BeginExchange(const Operation& op, uint64_t fingerprint) {
 }
 
 bool TcpTransport::Post(const Operation& op, uint64_t fingerprint) {
+  inputs_.Begin(op);
   if (size_ == 1 || !IsExchange(op) ||
       op.in.count * SizeOf(op.dtype) > kPostBytes || !failure_.ok() ||
       !connections_->CheckCancelled().ok()) {
@@ -227,8 +250,8 @@ absl::Status TcpTransport::RunExchange(const Call& call) {
   if (!begun_) BeginExchange(op, call.fingerprint);
   begun_ = false;
   if (op.kind != OpKind::kBarrier && (op.root < 0 || op.root == rank_)) {
-    const int64_t bytes = op.in.count * SizeOf(op.dtype);
-    const int64_t piece = PieceBytes(size_);
+    const int64_t bytes = BytesOfInput(op);
+    const int64_t piece = PieceBytes(inputs_.total());
     for (int64_t k = 0; k * piece < bytes; ++k) {
       PostAll(inputs_in_, k + kPiecesAhead);
       LOCKSTEP_RETURN_IF_ERROR(AwaitAll(*streams_, inputs_in_, k + 1));
@@ -338,7 +361,7 @@ absl::Status TcpTransport::RunMoves(Call& call) {
 // ---- Operations in parts, which parts_plan.h describes.
 
 absl::Status TcpTransport::RunInParts(const Call& call) {
-  const PartsPlan plan(call.op, rank_, size_);
+  const PartsPlan plan(call.op, rank_, size_, inputs_.total());
   PartsMessages messages = MessagesOf(call, plan);
   PostAll(messages.notices, INT64_MAX);
   for (int64_t k = 0; k < plan.rounds; ++k) {
@@ -359,25 +382,34 @@ TcpTransport::PartsMessages TcpTransport::MessagesOf(const Call& call,
                                                      const PartsPlan& plan) {
   using Kind = PartsPlan::Kind;
   const Operation& op = call.op;
-  const void* const in = plan.reduces ? op.in.data : op.out.data;
   char* const result = ResultOf(op, plan);
   const auto add = [&](Messages& messages, Direction direction, Kind kind,
-                       int peer, char* data, int64_t bytes, bool staged) {
+                       int peer, char* data, int64_t bytes, bool staged,
+                       uint64_t input = 0) {
     const Route route = {direction, peer, call.fingerprint,
-                         static_cast<uint64_t>(kind)};
+                         static_cast<uint64_t>(kind) + 4 * input};
     messages.emplace_back(*streams_, route, data, bytes, plan.piece,
                           staged ? kPiecesAhead : INT64_MAX);
   };
   PartsMessages all;
   ForOthers([&](int i) {
     const Slice& part = plan.parts[i];
-    if (plan.Gives(i)) {
-      add(all.from_others, Direction::kRecv, Kind::kInput, i,
-          plan.reduces ? Staging(i) : result, plan.own.bytes, plan.reduces);
-    }
-    if (plan.Gives(rank_)) {
+    if (plan.reduces) {
+      for (int64_t j = 0; j < inputs_.CountOf(i); ++j) {
+        add(all.from_others, Direction::kRecv, Kind::kInput, i, Staging(i, j),
+            plan.own.bytes, /*staged=*/true, j);
+      }
+      for (int64_t j = 0; j < inputs_.CountOf(rank_); ++j) {
+        add(all.to_owners, Direction::kSend, Kind::kInput, i,
+            SendFrom(op.in.data, InputAt(op, j) + part.first), part.bytes,
+            /*staged=*/false, j);
+      }
+    } else if (i == plan.root) {
+      add(all.from_others, Direction::kRecv, Kind::kInput, i, result,
+          plan.own.bytes, /*staged=*/false);
+    } else if (rank_ == plan.root) {
       add(all.to_owners, Direction::kSend, Kind::kInput, i,
-          SendFrom(in, part.first), part.bytes, /*staged=*/false);
+          SendFrom(op.out.data, part.first), part.bytes, /*staged=*/false);
     }
     if (plan.Wants(rank_)) {
       add(all.results_in, Direction::kRecv, Kind::kResult, i,
@@ -432,22 +464,27 @@ char* TcpTransport::ResultOf(const Operation& op, const PartsPlan& plan) {
 // memory, at the place `slot`.
 void TcpTransport::Reduce(const Operation& op, const Slice& piece, int64_t slot,
                           void* out) {
-  std::vector<const void*> inputs(size_);
+  const int64_t staged = slot * PieceBytes(inputs_.total());
   for (int i = 0; i < size_; ++i) {
-    inputs[i] = i == rank_ ? At(op.in.data, piece.first)
-                           : At(Staging(i), slot * PieceBytes(size_));
+    for (int64_t j = 0; j < inputs_.CountOf(i); ++j) {
+      inputs_.At(i, j) = i == rank_
+                             ? At(op.in.data, InputAt(op, j) + piece.first)
+                             : At(Staging(i, j), staged);
+    }
   }
-  ReduceInOrder(op.dtype, op.op, op.scale, inputs,
-                piece.bytes / SizeOf(op.dtype), {&out, 1});
+  inputs_.Reduce(op, piece.bytes / SizeOf(op.dtype), {&out, 1});
 }
 
-// Returns memory for kPiecesAhead pieces from `rank`. This rank's own is for
-// its results for others.
-char* TcpTransport::Staging(int rank) {
-  const int64_t bytes = PieceBytes(size_) * kPiecesAhead;
-  // The memory is not initialized, so pages that are not used take no memory.
-  if (staging_ == nullptr) staging_.reset(new char[bytes * size_]);
-  return staging_.get() + rank * bytes;
+// Returns memory for kPiecesAhead pieces of an input of `rank`. This rank's own
+// is for its results for others.
+char* TcpTransport::Staging(int rank, int64_t input) {
+  const int64_t bytes = PieceBytes(inputs_.total()) * kPiecesAhead;
+  if (bytes * inputs_.total() > staging_bytes_) {
+    staging_bytes_ = bytes * inputs_.total();
+    // The memory is not initialized, so pages that are not used take no memory.
+    staging_.reset(new char[staging_bytes_]);
+  }
+  return staging_.get() + inputs_.PlaceOf(rank, input) * bytes;
 }
 
 // ---- Messages from one rank to another.

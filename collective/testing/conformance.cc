@@ -158,6 +158,7 @@ void ExpectConforms(const MakeGroup& make, const ConformanceOptions& options) {
       ExpectRefusals(rank);
     });
     internal_collective::ExpectSameBits(ranks, options.reduces_in_rank_order);
+    internal_collective::ExpectShardSums(ranks, options.adds_shards);
   }
   internal_collective::ExpectGroupMemory(make, options.alone);
   internal_collective::ExpectMismatches(make, options.compares);

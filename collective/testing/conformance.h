@@ -29,7 +29,7 @@ void OnAllRanks(const std::vector<std::unique_ptr<Communicator>>& ranks,
                 const std::function<void(Communicator&)>& run);
 
 // The limits of a backend, of which the suite has to know. A backend whose
-// device does the collectives usually sets the last two to false, and
+// device does the collectives usually sets the last three to false, and
 // reduces_all, too, if the device lacks some reductions.
 struct ConformanceOptions {
   // Set it to true where there is only one device. Then the only group has a
@@ -48,15 +48,18 @@ struct ConformanceOptions {
   // If false, floats may be added in an order other than that of ranks, if all
   // ranks and all runs get the same bits.
   bool reduces_in_rank_order = true;
+
+  // If false, all-reduces of shards must be UNIMPLEMENTED.
+  bool adds_shards = true;
 };
 
 // Tests every operation with every dtype and many sizes, in place and not, in
-// groups of 1, 2, 3, 5 and 8; the bits of sums, whichever rank comes first; the
-// order of operations; refusals; memory of the group; mismatches of every kind;
-// abort, close and deadlines. All ranks are threads of this process, so nothing
-// tests a rank whose process dies. All buffers are in the memory of the host.
-// So the test of a transport that takes only memory of a device wraps it in a
-// transport that copies to the device and back.
+// groups of 1, 2, 3, 5 and 8; the bits of sums, whichever rank comes first and
+// has which shards; the order of operations; refusals; memory of the group;
+// mismatches of every kind; abort, close and deadlines. All ranks are threads
+// of this process, so nothing tests a rank whose process dies. All buffers are
+// in the memory of the host. So the test of a transport that takes only memory
+// of a device wraps it in a transport that copies to the device and back.
 void ExpectConforms(const MakeGroup& make,
                     const ConformanceOptions& options = {});
 

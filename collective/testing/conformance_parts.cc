@@ -42,6 +42,21 @@ void ExpectMismatch(
   });
 }
 
+void ExpectMismatchOfShards(const MakeRanks& make) {
+  ExpectMismatch(
+      make, /*compares=*/true, "all_reduce_shards(4 x f32, 4+4 shards, sum)",
+      "all_reduce_shards(4 x f32, 2+2 shards, sum)",
+      [](Communicator& rank, bool first) {
+        std::vector<float> memory(4);
+        const Buffer buffer = BufferOf(absl::MakeSpan(memory));
+        const std::vector<int64_t> deal(2, first ? 4 : 2);
+        absl::StatusOr<Work> work = rank.AllReduceShards(buffer, buffer, deal);
+        // The memory ends here.
+        if (work.ok()) work->Wait().IgnoreError();
+        return work;
+      });
+}
+
 }  // namespace
 
 void ExpectMismatches(const MakeRanks& make, bool compares) {
@@ -100,6 +115,7 @@ void ExpectMismatches(const MakeRanks& make, bool compares) {
             absl::MakeSpan(taken[rank.rank()]).first(takes[0] + takes[1]));
         return rank.AllToAllV(floats(rank, 4), gives, out, takes);
       });
+  if (compares) ExpectMismatchOfShards(make);  // others can't add them up
   {  // A send may be done before it is received.
     const Ranks ranks = make(2);
     OnEachRank(ranks, [&](Communicator& rank) {

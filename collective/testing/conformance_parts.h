@@ -37,6 +37,9 @@ void ExpectEveryDType(Communicator& rank, bool reduces_all);
 // ConformanceOptions.
 void ExpectMismatches(const MakeRanks& make, bool compares);
 
+// Tests all-reduces of shards. `adds_shards` is that of ConformanceOptions.
+void ExpectShardSums(const Ranks& ranks, bool adds_shards);
+
 // Tests abort, close and deadlines.
 void ExpectFailures(const MakeRanks& make);
 

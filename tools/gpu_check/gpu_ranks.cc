@@ -81,7 +81,8 @@ int Conform(const RankProcesses::Self& self) {
   if (joined.ok()) {
     ConformanceOptions options;
     options.alone = true;
-    options.reduces_all = options.reduces_in_rank_order = false;
+    options.reduces_all = options.reduces_in_rank_order = options.adds_shards =
+        false;
     failure = FailureOf([&joined, &options] {
       ExpectConforms(
           [&joined](int) {

@@ -365,10 +365,12 @@ class Assembler {
     std::vector<const RecordedEvent*> found;
     for (const RecordedEvent& event : events.events) {
       if (event.kind != StepEvent::Kind::kOperation || event.failed) continue;
-      const bool waits_for_all =
-          event.operation == "all_reduce" || event.operation == "all_gather" ||
-          event.operation == "reduce_scatter" ||
-          event.operation == "all_to_all" || event.operation == "barrier";
+      const bool waits_for_all = event.operation == "all_reduce" ||
+                                 event.operation == "all_reduce_shards" ||
+                                 event.operation == "all_gather" ||
+                                 event.operation == "reduce_scatter" ||
+                                 event.operation == "all_to_all" ||
+                                 event.operation == "barrier";
       if (waits_for_all && event.end.has_value()) found.push_back(&event);
     }
     if (found.empty() || found.size() > kMost) return;
