@@ -11,7 +11,9 @@
 #include <limits>
 #include <type_traits>
 
+#include "absl/base/attributes.h"
 #include "lockstep/base/check.h"
+#include "lockstep/base/default_floats.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/float16.h"
 
@@ -204,6 +206,23 @@ double DivideAs(const From* from, To* to, int64_t count, double divisor) {
   return lanes[0];
 }
 
+// Not inlined, so that no addition moves to where other modes are set.
+template <typename From, typename To>
+ABSL_ATTRIBUTE_NOINLINE void AddAs(const From* from, To* to, int64_t count) {
+  for (int64_t at = 0; at < count; at += kChunk) {
+    const int64_t now = count - at < kChunk ? count - at : kChunk;
+    To sums[kChunk], values[kChunk];
+    Load(to + at, now, sums);
+    Load(from + at, now, values);
+    for (int64_t i = 0; i < now; ++i) {
+      // A NaN is added to itself, since a compiler may exchange the operands.
+      const To second = sums[i] != sums[i] ? sums[i] : values[i];
+      sums[i] += second;
+    }
+    Store(sums, now, to + at);
+  }
+}
+
 template <typename T, typename Function>
 bool All(const T* values, int64_t count, const Function& holds) {
   for (int64_t at = 0; at < count; at += kChunk) {
@@ -236,6 +255,20 @@ void Convert(DType from_type, const void* from, DType to_type, void* to,
         Store(values, now, static_cast<To*>(to) + at);
       }
     });
+  });
+}
+
+void Add(DType from_type, const void* from, DType to_type, void* to,
+         int64_t count) {
+  const DefaultFloats floats;
+  WithType(from_type, [&](auto from_value) {
+    using From = decltype(from_value);
+    if (to_type == DType::kF64) {
+      AddAs(static_cast<const From*>(from), static_cast<double*>(to), count);
+    } else if constexpr (!std::is_same_v<From, double>) {
+      LOCKSTEP_CHECK(to_type == DType::kF32);
+      AddAs(static_cast<const From*>(from), static_cast<float*>(to), count);
+    }
   });
 }
 

@@ -15,6 +15,12 @@ namespace lockstep::internal_gradients {
 void Convert(DType from_type, const void* from, DType to_type, void* to,
              int64_t count);
 
+// Sets to[i] += from[i]. If both are NaN, to[i] stays what it is. The
+// floating-point modes of the calling thread have no influence.
+// Requires: to_type is kF64, or it is kF32 and from_type is not kF64.
+void Add(DType from_type, const void* from, DType to_type, void* to,
+         int64_t count);
+
 // Sets to[i] = from[i] / divisor, and returns the sum of the squares of the new
 // values. It is not finite if and only if one of these is not, or if one of
 // type f64 is so large that its square is none. Both may be the same memory.

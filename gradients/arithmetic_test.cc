@@ -3,9 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <vector>
 
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/float16.h"
@@ -50,6 +56,62 @@ TYPED_TEST_SUITE(ArithmeticTest, Types);
 
 // The lengths around those that the loops take at a time.
 constexpr int64_t kCounts[] = {0, 1, 15, 16, 17, 63, 64, 65, 1000, 4096};
+
+// Calls Add with sums of type To, and expects plain sums.
+template <typename From, typename To>
+void ExpectAdds() {
+  for (const int64_t count : kCounts) {
+    const auto from = RandomValues<From>(count, 3);
+    std::vector<To> to = RandomValues<To>(count + 1, 4);
+    std::vector<To> expected = to;
+    for (int64_t i = 0; i < count; ++i) {
+      expected[i] +=
+          static_cast<To>(lockstep::internal_gradients::From(from[i]));
+    }
+    Add(DTypeOf<From>(), from.data(), DTypeOf<To>(), to.data(), count);
+    EXPECT_EQ(to, expected) << Name(DTypeOf<From>()) << " x " << count;
+  }
+}
+
+TEST(Add, AddsEachElement) {
+  ExpectAdds<double, double>();
+  ExpectAdds<float, float>();
+  ExpectAdds<float, double>();
+  ExpectAdds<Float16, float>();
+  ExpectAdds<BFloat16, float>();
+  ExpectAdds<BFloat16, double>();
+}
+
+TEST(Add, TheFirstNaNWins) {
+  for (const int64_t count : {1, 64, 100}) {
+    std::vector<uint32_t> from(count, 0x7fc00001), to(count, 0x7fc00002);
+    std::vector<float> value(count, 1);
+    Add(DType::kF32, from.data(), DType::kF32, to.data(), count);
+    EXPECT_THAT(to, testing::Each(0x7fc00002));
+    Add(DType::kF32, value.data(), DType::kF32, to.data(), count);
+    EXPECT_THAT(to, testing::Each(0x7fc00002));
+    Add(DType::kF32, from.data(), DType::kF32, value.data(), count);
+    EXPECT_EQ(std::memcmp(value.data(), from.data(), count * sizeof(float)), 0);
+  }
+}
+
+#if defined(__x86_64__)
+// A trainer's thread may have set modes that the transports' threads have not.
+TEST(Add, ModesOfTheThreadHaveNoInfluence) {
+  constexpr unsigned kFlushes = 0x8040, kRoundsUp = 0x4000;
+  const unsigned before = _mm_getcsr();
+  for (const unsigned modes : {0U, kFlushes, kRoundsUp}) {
+    std::vector<float> to = {1e-40F, 1.0F}, from = {1e-40F, 1e-9F};
+    _mm_setcsr(before | modes);
+    Add(DType::kF32, from.data(), DType::kF32, to.data(), 2);
+    const unsigned after = _mm_getcsr();
+    _mm_setcsr(before);
+    EXPECT_EQ(after & modes, modes);
+    EXPECT_EQ(to[0], from[0] * 2);
+    EXPECT_EQ(to[1], 1.0F);
+  }
+}
+#endif
 
 TYPED_TEST(ArithmeticTest, DividesEachElementAndAddsUpSquares) {
   for (const int64_t count : kCounts) {

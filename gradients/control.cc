@@ -4,6 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/work.h"
+#include "lockstep/gradients/exact_sum.h"
 #include "lockstep/gradients/gradients_step.h"
 #include "lockstep/gradients/marks.h"
 
@@ -19,7 +27,15 @@ void Control::Write(const StepInput& input) {
   elements_[kWeight] = static_cast<double>(*input.weight);
   elements_[kStops] = input.stop ? 1 : 0;
   elements_[kHasMore] = input.has_more ? 1 : 0;
-  elements_.insert(elements_.end(), input.sums.begin(), input.sums.end());
+  const absl::Span<const double> sums = input.sums.first(CountSums(input));
+  elements_.insert(elements_.end(), sums.begin(), sums.end());
+}
+
+// Returns the number of sums, of which each shard of this rank has brought its
+// own.
+size_t Control::CountSums(const StepInput& input) const {
+  return exact_ == nullptr ? input.sums.size()
+                           : input.sums.size() / exact_->count();
 }
 
 void Control::WriteMarks(const Marks& marks, bool each, bool is_first_rank) {
@@ -31,13 +47,45 @@ void Control::WriteMarks(const Marks& marks, bool each, bool is_first_rank) {
   }
 }
 
+// What is no sum is a whole number, so that it has the same bits in any shard.
+// It is in the first one.
+Buffer Control::AddUpShards(const StepInput& input) {
+  const size_t sums = CountSums(input);
+  const auto count = static_cast<int64_t>(elements_.size());
+  sums_.resize(exact_->slots() * count);
+  for (int64_t shard = 0; shard < exact_->count(); ++shard) {
+    if (shard > 0) {
+      std::fill(elements_.begin(), elements_.end(), 0.0);
+      std::copy_n(input.sums.begin() + shard * sums, sums,
+                  elements_.begin() + kElements);
+    }
+    exact_->Add(shard, DType::kF64, elements_.data(), count, DType::kF64,
+                sums_.data(), /*stride=*/count);
+  }
+  std::copy_n(sums_.begin(), count, elements_.begin());
+  return lockstep::BufferOf(
+      absl::MakeSpan(sums_).first(exact_->sums() * count));
+}
+
+absl::StatusOr<Work> Control::AddUp(Communicator& group, const StepInput& input,
+                                    const CallOptions& call) {
+  const Buffer all = lockstep::BufferOf(elements_);
+  const Buffer shards = exact_ == nullptr ? Buffer() : AddUpShards(input);
+  if (group.size() == 1) return Work();
+  if (exact_ == nullptr) {
+    return group.AllReduce(all, all, ReduceOp::kSum, call);
+  }
+  return group.AllReduceShards(shards, all, exact_->shards(), call);
+}
+
 StepResult Control::Read(const StepInput& input) const {
   StepResult result;
   result.weight = static_cast<int64_t>(elements_[kWeight]);
   result.stops = static_cast<int64_t>(elements_[kStops]);
   result.any_more = elements_[kHasMore] > 0;
-  std::copy_n(elements_.begin() + kElements, input.sums.size(),
-              input.sums.begin());
+  const size_t sums = CountSums(input);
+  std::copy_n(elements_.begin() + kElements, sums, input.sums.begin());
+  std::fill(input.sums.begin() + sums, input.sums.end(), 0.0);
   return result;
 }
 

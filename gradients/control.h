@@ -6,7 +6,12 @@
 #include <cstddef>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "lockstep/base/language.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/work.h"
+#include "lockstep/gradients/exact_sum.h"
 #include "lockstep/gradients/gradients_step.h"
 #include "lockstep/gradients/marks.h"
 
@@ -15,6 +20,10 @@ namespace lockstep::internal_gradients {
 // Thread-safety: thread-compatible.
 class Control {
  public:
+  // With shards, `exact` says how they are added up. It is null otherwise, and
+  // outlives the Control.
+  explicit Control(const ExactSum* exact) : exact_(exact) {}
+
   // Begins with what this rank brings. Allocates no memory in later steps.
   void Write(const StepInput& input);
 
@@ -22,8 +31,9 @@ class Control {
   // it is the first rank and has, and, if `each` is true, which ones.
   void WriteMarks(const Marks& marks, bool each, bool is_first_rank);
 
-  // The elements that are added up over the ranks, in place.
-  std::vector<double>& elements() { return elements_; }
+  // Adds up the elements over the ranks of the group, in place.
+  absl::StatusOr<Work> AddUp(Communicator& group, const StepInput& input,
+                             const CallOptions& call);
 
   // Returns what all ranks have brought, and writes the sums to the input's.
   StepResult Read(const StepInput& input) const;
@@ -37,7 +47,13 @@ class Control {
   bool IsUsed(size_t parameter) const;
 
  private:
+  size_t CountSums(const StepInput& input) const;
+  Buffer AddUpShards(const StepInput& input);
+
+  const ExactSum* const exact_;
   std::vector<double> elements_;
+  // With shards: the elements of each sum of shards, one after another.
+  std::vector<double> sums_;
   size_t marks_ = 0;  // the place of the first element of WriteMarks
 };
 

@@ -30,6 +30,7 @@
 #include "lockstep/collective/work.h"
 #include "lockstep/gradients/arithmetic.h"
 #include "lockstep/gradients/control.h"
+#include "lockstep/gradients/exact_sum.h"
 #include "lockstep/gradients/loss_scaler.h"
 #include "lockstep/gradients/marks.h"
 #include "lockstep/gradients/memory_place.h"
@@ -92,8 +93,18 @@ absl::StatusOr<std::unique_ptr<Gradients>> Gradients::Create(
                             internal_gradients::MemoryPlace::Open(
                                 device, options.stream, options.cuda_library));
   const Fingerprint layout = internal_gradients::LayoutOf(parameters, options);
+  std::unique_ptr<const internal_gradients::ExactSum> exact;
+  if (options.shards > 0) {
+    if (options.shards < group.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "there should be at least as many shards as ranks, ", group.size(),
+          ", but got GradientsOptions::shards=", options.shards));
+    }
+    exact = std::make_unique<const internal_gradients::ExactSum>(
+        options.shards, group.size(), group.rank());
+  }
   std::unique_ptr<Gradients> gradients(
-      new Gradients(std::move(parameters), options, place));
+      new Gradients(std::move(parameters), options, place, std::move(exact)));
   const absl::Status joined = gradients->Join(group, layout);
   if (joined.ok()) return gradients;
   // The other ranks may wait for this one.
@@ -103,14 +114,17 @@ absl::StatusOr<std::unique_ptr<Gradients>> Gradients::Create(
 
 Gradients::Gradients(std::vector<Parameter> parameters,
                      const GradientsOptions& options,
-                     const internal_gradients::MemoryPlace& place)
+                     const internal_gradients::MemoryPlace& place,
+                     std::unique_ptr<const internal_gradients::ExactSum> exact)
     : options_(options),
       frozen_(parameters.size()),
-      control_(std::make_unique<internal_gradients::Control>()),
+      exact_(std::move(exact)),
+      control_(std::make_unique<internal_gradients::Control>(exact_.get())),
       place_(std::make_unique<internal_gradients::MemoryPlace>(place)),
       reducer_(std::make_unique<internal_gradients::Reducer>(
-          place, internal_gradients::Reducer::Options{options.bucket_bytes,
-                                                      options.send_bf16})),
+          place,
+          internal_gradients::Reducer::Options{
+              options.bucket_bytes, options.send_bf16, exact_.get()})),
       marks_(std::make_unique<Marks>(parameters.size())),
       loss_scaler_(
           std::make_unique<internal_gradients::LossScaler>(options.loss_scale)),
@@ -218,10 +232,12 @@ absl::Status Gradients::BeginStep(int parts) {
     return absl::InvalidArgumentError(
         absl::StrCat("a step has ", parts, " parts; accepted are 1 and more"));
   }
+  LOCKSTEP_RETURN_IF_ERROR(CheckParts(parts));
   LOCKSTEP_RETURN_IF_ERROR(EndStep());
   LOCKSTEP_RETURN_IF_ERROR(Plan());
   began_ = SteadyNow();
   if (!options_.overwrite) LOCKSTEP_RETURN_IF_ERROR(reducer_->SetToZero());
+  reducer_->BeginShards();
   marks_->BeginStep();
   ++steps_;
   parts_ = parts;
@@ -256,14 +272,14 @@ absl::Status Gradients::BeginPart(int part) {
 
 // Sets gradients to 0 that the trainer should have overwritten and has not.
 absl::Status Gradients::EndPart() {
-  if (!options_.overwrite || part_ > 0) return absl::OkStatus();
   for (size_t i = 0; i < views_.size(); ++i) {
+    if (!options_.overwrite || part_ > 0) break;
     if (frozen_[i] || marks_->IsInPart(i)) continue;
     const Buffer& gradient = views_[i].gradient;
     LOCKSTEP_RETURN_IF_ERROR(place_->SetToZero(
         gradient.data, gradient.count * SizeOf(gradient.dtype)));
   }
-  return absl::OkStatus();
+  return exact_ == nullptr ? absl::OkStatus() : EndShard();
 }
 
 absl::Status Gradients::CheckStep(const StepInput& input) {
@@ -284,6 +300,7 @@ absl::Status Gradients::CheckStep(const StepInput& input) {
                      parts_ - 1, ": call BeginPart for each"));
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckWeight(input));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSums(input));
   return CheckMarks(input);
 }
 
@@ -386,7 +403,7 @@ absl::Status Gradients::AverageUntilAllAreDone(
   input.weight = 0;
   input.has_more = false;
   while (!std::exchange(all_are_done_, false)) {
-    LOCKSTEP_RETURN_IF_ERROR(BeginStep());
+    LOCKSTEP_RETURN_IF_ERROR(exact_ == nullptr ? BeginStep() : PassShards());
     std::fill(input.sums.begin(), input.sums.end(), 0.0);
     LOCKSTEP_ASSIGN_OR_RETURN(const StepResult step, Average(input));
     LOCKSTEP_RETURN_IF_ERROR(update(step));
@@ -396,6 +413,7 @@ absl::Status Gradients::AverageUntilAllAreDone(
 
 absl::StatusOr<StepResult> Gradients::AddUp(const StepInput& input) {
   LOCKSTEP_RETURN_IF_ERROR(CheckWeight(input));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSums(input));
   control_->Write(input);
   LOCKSTEP_ASSIGN_OR_RETURN(const Work control, IssueControl(input, ""));
   LOCKSTEP_RETURN_IF_ERROR(control.Wait());
@@ -404,10 +422,8 @@ absl::StatusOr<StepResult> Gradients::AddUp(const StepInput& input) {
 
 absl::StatusOr<Work> Gradients::IssueControl(const StepInput& input,
                                              absl::string_view more) {
-  if (is_alone()) return Work();
-  const Buffer buffer = BufferOf(control_->elements());
-  return host_group().AllReduce(
-      buffer, buffer, ReduceOp::kSum,
+  return control_->AddUp(
+      host_group(), input,
       Call(absl::StrCat(NameOf(input), input.sum_names.empty() ? "" : ": ",
                         input.sum_names, more)));
 }
@@ -541,6 +557,10 @@ absl::Status Gradients::EndStep() {
   if (stage_ == Stage::kBetween) LOCKSTEP_RETURN_IF_ERROR(SettleDiscarded());
   const auto is_lost = [this](size_t i) {
     if (stage_ == Stage::kInStep && marks_->IsInStep(i)) return true;
+    if (stage_ == Stage::kInStep && exact_ != nullptr &&
+        !reducer_->AddedNothing(static_cast<int64_t>(i))) {
+      return true;
+    }
     const Buffer& gradient = views_[i].gradient;
     return !options_.overwrite && on_host() &&
            !internal_gradients::AllAreZero(gradient.dtype, gradient.data,

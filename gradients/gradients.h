@@ -27,6 +27,11 @@
 //     ...
 //   }
 //
+// The means have the same bits on any number of ranks if the step is cut into
+// shards, each part has the rows of one (Batch::shard), and the options say so:
+//
+//   options.shards = 24;
+//
 // A trainer that says when each gradient is whole lets the ranks add up the
 // first ones while it computes the others, if the first steps show that this
 // pays (GradientsOptions::overlap):
@@ -79,6 +84,7 @@
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/shard_tree.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
@@ -90,6 +96,7 @@ namespace lockstep {
 
 namespace internal_gradients {
 class Control;
+class ExactSum;
 class LossScaler;
 class Marks;
 class MemoryPlace;
@@ -161,7 +168,17 @@ class Gradients {
   // Begins a step of so many parts, and its first part. The ranks may have
   // different numbers of parts. Unless the trainer overwrites, it sets the
   // gradients to 0. Returns the errors of EndStep for the step before.
+  //
+  // With GradientsOptions::shards, each part has the rows of one shard of this
+  // rank, or each so many parts that follow each other have; the number of
+  // parts is a multiple of the most shards that a rank has, and ranks with
+  // fewer shards have empty parts at the end. A loader with the same shards
+  // gives such parts (Batch::parts). The gradients are then 0 at the beginning
+  // of each shard.
   absl::Status BeginStep(int parts = 1);
+
+  // Returns the shards of this rank, which are none if the options have none.
+  ShardRange shards() const;
 
   // Begins a part of the step, from 0 on, in their order. A step of one part
   // may leave it out.
@@ -295,7 +312,8 @@ class Gradients {
   enum class Stage : uint8_t { kBetween, kInStep, kAveraged };
 
   Gradients(std::vector<Parameter> parameters, const GradientsOptions& options,
-            const internal_gradients::MemoryPlace& place);
+            const internal_gradients::MemoryPlace& place,
+            std::unique_ptr<const internal_gradients::ExactSum> exact);
 
   // ---- Create.
   absl::Status Join(Communicator& group, const Fingerprint& layout);
@@ -319,6 +337,12 @@ class Gradients {
                                                 int64_t culprit,
                                                 const std::string& step);
   absl::Status Skip(StepResult& result);
+
+  // ---- Shards (gradients_exact.cc).
+  absl::Status CheckParts(int parts) const;
+  absl::Status CheckSums(const StepInput& input) const;
+  absl::Status EndShard();
+  absl::Status PassShards();
 
   // ---- Overlap (gradients_overlap.cc).
   void LaunchFrom(int part);
@@ -352,6 +376,8 @@ class Gradients {
   bool is_planned_ = false;   // for these frozen parameters
   bool plans_early_ = false;  // the plan is one for buckets that travel early
   std::string frozen_names_;  // for the ranks to compare
+  // How shards are added up. If it is null, there are none.
+  const std::unique_ptr<const internal_gradients::ExactSum> exact_;
   const std::unique_ptr<internal_gradients::Control> control_;
   const std::unique_ptr<const internal_gradients::MemoryPlace> place_;
   const std::unique_ptr<internal_gradients::Reducer> reducer_;

@@ -159,6 +159,17 @@ struct GradientsOptions {
 
   // The path of the CUDA driver. If it is empty, the system finds libcuda.so.1.
   std::string cuda_library;
+
+  // ---- For the same bits on any number of ranks.
+
+  // The number of shards of each step, as CutOptions::shards has it: 2^n or
+  // 3 * 2^n, and at least one for each rank. If it is set, gradients, norms and
+  // sums are added up shard by shard, in an order that does not depend on the
+  // number of ranks (Gradients::BeginStep says how the trainer brings them).
+  // The shards' sums are f32, or f64 for gradients of that type. On a device it
+  // is UNIMPLEMENTED. 0: there are none, and the ranks' gradients are added up
+  // in the order of ranks.
+  int64_t shards = 0;
 };
 
 }  // namespace lockstep

@@ -18,6 +18,7 @@
 #include "absl/types/span.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/fingerprint.h"
+#include "lockstep/base/shard_tree.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/gpu/cuda_api.h"
@@ -137,6 +138,25 @@ absl::Status CheckOverlaps(absl::Span<const Parameter> parameters) {
   return absl::OkStatus();
 }
 
+absl::Status CheckShards(const GradientsOptions& options, Device device) {
+  if (options.shards == 0) return absl::OkStatus();
+  if (!IsShardCount(options.shards)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "shards should be 0 (the ranks' gradients are added up in their "
+        "order), 2^n or 3 * 2^n, such as 8, 12, 16 or 24, and at most ",
+        kMostShards, ", but got shards=", options.shards));
+  }
+  if (options.send_bf16) {
+    return absl::InvalidArgumentError(
+        "send_bf16 rounds what each rank sends, so that the sums of shards "
+        "would depend on the number of ranks: leave out send_bf16, or shards");
+  }
+  if (device.kind == Device::Kind::kHost) return absl::OkStatus();
+  return absl::UnimplementedError(
+      "shards need gradients on the host: NCCL adds up in an order of its own, "
+      "and Lockstep has no kernels for a device");
+}
+
 }  // namespace
 
 Buffer GradientOf(const Parameter& parameter) {
@@ -211,6 +231,7 @@ absl::Status CheckOptions(const GradientsOptions& options, Device device) {
         absl::StrCat("backward_deadline should be more than 0, but is ",
                      absl::FormatDuration(options.backward_deadline)));
   }
+  LOCKSTEP_RETURN_IF_ERROR(CheckShards(options, device));
   if (device.kind == Device::Kind::kHost) return absl::OkStatus();
   // Each thread has another one.
   if (reinterpret_cast<uintptr_t>(options.stream.handle()) ==
@@ -242,6 +263,7 @@ Fingerprint LayoutOf(absl::Span<const Parameter> parameters,
   add("overlap", static_cast<int>(options.overlap));
   add("overwrite", options.overwrite);
   add("send_bf16", options.send_bf16);
+  if (options.shards != 0) add("shards", options.shards);
   add("share_values", options.share_values);
   add("unused", static_cast<int>(options.unused));
   if (options.loss_scale.has_value()) {

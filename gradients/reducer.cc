@@ -89,9 +89,12 @@ absl::Status Reducer::Adopt(Communicator& group, Communicator& host_group,
   // all parameters of a type lie as in one bucket, any of them that follow each
   // other do.
   int64_t copied = 0;
-  has_copies_ = group.size() > 1 || !place_.on_host();
+  has_copies_ =
+      group.size() > 1 || !place_.on_host() || options_.exact != nullptr;
   for (const BucketPlan& plan : PlanBuckets(all, /*most_bytes=*/0)) {
-    if (has_copies_ && InPlaceOf(plan) == nullptr) copied += BytesOf(plan);
+    if (has_copies_ && InPlaceOf(plan) == nullptr) {
+      copied += CopiedBytesOf(plan);
+    }
   }
   CallOptions of_copies = call;
   of_copies.name = absl::StrCat("copies of ", call.name);
@@ -141,10 +144,10 @@ absl::Status Reducer::Plan(const std::vector<bool>& frozen,
     auto bucket = std::make_unique<Bucket>();
     bucket->data = InPlaceOf(plan);
     if (bucket->data == nullptr && has_copies_) {
-      LOCKSTEP_CHECK(copied + BytesOf(plan) <= copies_.bytes());
+      LOCKSTEP_CHECK(copied + CopiedBytesOf(plan) <= copies_.bytes());
       bucket->is_copy = true;
       bucket->data = static_cast<char*>(copies_.data()) + copied;
-      copied += BytesOf(plan);
+      copied += CopiedBytesOf(plan);
     }
     for (const Piece& piece : plan.pieces) {
       slices.push_back({bucket.get(), piece});
@@ -203,9 +206,9 @@ std::vector<size_t> Reducer::OrderOf(bool launches_early) const {
 // converted.
 DType Reducer::TravelTypeOf(const Buffer& gradient) const {
   const DType dtype = gradient.dtype;
-  if (!place_.on_host() || dtype == DType::kF64 || dtype == DType::kBF16) {
-    return dtype;
-  }
+  if (!place_.on_host() || dtype == DType::kF64) return dtype;
+  if (options_.exact != nullptr) return DType::kF32;
+  if (dtype == DType::kBF16) return dtype;
   return options_.send_bf16 ? DType::kBF16 : DType::kF32;
 }
 
@@ -242,10 +245,18 @@ char* Reducer::GradientOf(const Piece& piece) const {
          piece.first * SizeOf(gradient.dtype);
 }
 
+// Returns the bytes of a bucket that is a copy. Sums of shards that wait for
+// others are in it one after another.
+int64_t Reducer::CopiedBytesOf(const BucketPlan& plan) const {
+  const int64_t slots = options_.exact == nullptr ? 1 : options_.exact->slots();
+  return slots * BytesOf(plan);
+}
+
 // Returns where the bucket lies in the gradients' memory, or nullptr if it does
-// not lie there in one piece. The elements between two parameters must be this
-// class's own, since they travel, too.
+// not lie there in one piece, or sums of shards travel instead. The elements
+// between two parameters must be this class's own, since they travel, too.
 char* Reducer::InPlaceOf(const BucketPlan& plan) const {
+  if (options_.exact != nullptr) return nullptr;
   const int64_t size = SizeOf(plan.dtype);
   char* const data = GradientOf(plan.pieces[0]);
   int64_t end = 0;
@@ -275,8 +286,12 @@ absl::Status Reducer::SetToZero() {
   return absl::OkStatus();
 }
 
-absl::Status Reducer::Gather(const Bucket& bucket) const {
+absl::Status Reducer::Gather(Bucket& bucket) const {
   if (!bucket.is_copy) return absl::OkStatus();
+  if (options_.exact != nullptr) {
+    if (bucket.shards < options_.exact->count()) AddShard(bucket);
+    return absl::OkStatus();
+  }
   const DType dtype = bucket.plan.dtype;
   for (const Piece& piece : bucket.plan.pieces) {
     char* const to = bucket.data + piece.offset * SizeOf(dtype);
@@ -302,8 +317,16 @@ absl::Status Reducer::Launch(Communicator& group, absl::string_view step,
   CallOptions options = call;
   options.name = absl::StrCat("bucket ", number, " of ", step);
   const Buffer buffer = BufferOf(bucket);
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      bucket.work, group.AllReduce(buffer, buffer, ReduceOp::kSum, options));
+  if (options_.exact == nullptr) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        bucket.work, group.AllReduce(buffer, buffer, ReduceOp::kSum, options));
+  } else {
+    Buffer sums = buffer;
+    sums.count *= options_.exact->sums();
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        bucket.work,
+        group.AllReduceShards(sums, buffer, options_.exact->shards(), options));
+  }
   bucket.is_launched = true;
   return absl::OkStatus();
 }
@@ -314,6 +337,53 @@ absl::Status Reducer::Launch(Communicator& group, absl::string_view step,
     LOCKSTEP_RETURN_IF_ERROR(Launch(group, step, call, i));
   }
   return absl::OkStatus();
+}
+
+// ---- Shards.
+
+void Reducer::BeginShards() {
+  for (const auto& bucket : buckets_) bucket->shards = 0;
+  not_finite_in_shards_ = -1;
+}
+
+absl::Status Reducer::AddShard(bool finds_not_finite) {
+  if (finds_not_finite) not_finite_in_shards_ = FindNotFinite();
+  for (const auto& bucket : buckets_) AddShard(*bucket);
+  return SetToZero();
+}
+
+void Reducer::AddShard(Bucket& bucket) const {
+  const BucketPlan& plan = bucket.plan;
+  for (const Piece& piece : plan.pieces) {
+    const DType from_type = gradients_[piece.parameter].dtype;
+    const char* const from = GradientOf(piece);
+    char* const to = bucket.data + piece.offset * SizeOf(plan.dtype);
+    // All sums of a block stay in a cache.
+    for (int64_t at = 0; at < piece.count; at += kBlock) {
+      options_.exact->Add(bucket.shards, from_type,
+                          from + at * SizeOf(from_type),
+                          std::min(kBlock, piece.count - at), plan.dtype,
+                          to + at * SizeOf(plan.dtype), plan.count);
+    }
+  }
+  ++bucket.shards;
+}
+
+bool Reducer::AddedNothing(int64_t parameter) const {
+  const auto number = static_cast<size_t>(parameter);
+  for (size_t i = first_slices_[number]; i < first_slices_[number + 1]; ++i) {
+    const Bucket& bucket = *slices_[i].bucket;
+    const Piece& piece = slices_[i].piece;
+    const DType dtype = bucket.plan.dtype;
+    for (int64_t k = 0; k < options_.exact->SumsAfter(bucket.shards); ++k) {
+      const int64_t first = k * bucket.plan.count + piece.offset;
+      if (!AllAreZero(dtype, bucket.data + first * SizeOf(dtype),
+                      piece.count)) {
+        return false;
+      }
+    }
+  }
+  return true;
 }
 
 // ---- Buckets that travel early.
@@ -371,6 +441,7 @@ absl::Status Reducer::LaunchRest() {
 }
 
 int64_t Reducer::early_not_finite() const {
+  if (not_finite_in_shards_ >= 0) return not_finite_in_shards_;
   const MutexLock lock(launching_);
   return not_finite_;
 }
@@ -384,7 +455,9 @@ absl::StatusOr<Division> Reducer::Average(Communicator& group,
   const bool alone = group.size() == 1;
   for (const size_t number : order_) {
     Bucket& bucket = *buckets_[number];
-    if (!alone) {
+    if (alone) {
+      LOCKSTEP_RETURN_IF_ERROR(Gather(bucket));
+    } else {
       absl::Status status;
       if (!bucket.is_launched) status = Launch(group, step, call, number);
       if (status.ok()) status = bucket.work.Wait();
@@ -394,7 +467,7 @@ absl::StatusOr<Division> Reducer::Average(Communicator& group,
       }
       bucket.is_launched = false;
     }
-    Divide(bucket, divisor, alone);
+    Divide(bucket, divisor);
   }
   return DivisionOf();
 }
@@ -418,13 +491,15 @@ Division Reducer::DivisionOf() {
   return result;
 }
 
-void Reducer::Divide(const Bucket& bucket, double divisor, bool alone) {
+// The gradients of a rank alone are divided where they are, unless they are
+// sums of shards.
+void Reducer::Divide(const Bucket& bucket, double divisor) {
   for (const Piece& piece : bucket.plan.pieces) {
     const Buffer& gradient = gradients_[piece.parameter];
     char* const to = GradientOf(piece);
-    const DType from_type = alone ? gradient.dtype : bucket.plan.dtype;
+    const DType from_type = has_copies_ ? bucket.plan.dtype : gradient.dtype;
     const char* const from =
-        alone ? to : bucket.data + piece.offset * SizeOf(from_type);
+        has_copies_ ? bucket.data + piece.offset * SizeOf(from_type) : to;
     double* squares = &squares_[first_blocks_[piece.parameter] +
                                 static_cast<size_t>(piece.first / kBlock)];
     for (int64_t at = 0; at < piece.count; at += kBlock) {
@@ -498,6 +573,7 @@ absl::Status Reducer::PutBack() {
 }
 
 int64_t Reducer::FindNotFinite() const {
+  if (not_finite_in_shards_ >= 0) return not_finite_in_shards_;
   const auto found =
       std::find_if(slices_.begin(), slices_.end(), [&](const Slice& slice) {
         return !AllAreFinite(gradients_[slice.piece.parameter].dtype,

@@ -8,6 +8,13 @@
 //   LOCKSTEP_ASSIGN_OR_RETURN(const Division divided,
 //                             reducer.Average(group, "step 3", call, weight));
 //
+// If there are shards, their gradients are added up in turn:
+//
+//   reducer.BeginShards();
+//   ...  // computes the gradients of a shard
+//   LOCKSTEP_RETURN_IF_ERROR(reducer.AddShard(/*finds_not_finite=*/false));
+//   ...  // and those of the last one, which the bucket's collective adds
+//
 // Buckets may also travel earlier, while other gradients are computed:
 //
 //   reducer.BeginLaunches(group, "step 3", call, /*finds_not_finite=*/false);
@@ -38,6 +45,7 @@
 #include "lockstep/collective/work.h"
 #include "lockstep/gradients/arithmetic.h"
 #include "lockstep/gradients/bucket_plan.h"
+#include "lockstep/gradients/exact_sum.h"
 #include "lockstep/gradients/memory_place.h"
 
 namespace lockstep::internal_gradients {
@@ -56,6 +64,9 @@ class Reducer {
   struct Options {
     int64_t bucket_bytes = 0;  // 0: the Reducer chooses
     bool send_bf16 = false;
+    // How the shards of a step are added up, or null if there are none. It
+    // outlives the Reducer.
+    const ExactSum* exact = nullptr;
   };
   Reducer(MemoryPlace place, const Options& options)
       : place_(std::move(place)), options_(options) {}
@@ -88,6 +99,20 @@ class Reducer {
 
   // Sets all gradients to 0.
   absl::Status SetToZero();
+
+  // ---- Shards.
+
+  // Begins the shards of a step.
+  void BeginShards();
+
+  // Adds the gradients to those of this rank's shards before, and sets them to
+  // 0. Call it after each shard but the last one of this rank. If
+  // `finds_not_finite` is true, looks at them first.
+  absl::Status AddShard(bool finds_not_finite);
+
+  // Returns true if all gradients are 0 which that parameter has had in the
+  // shards that were added.
+  bool AddedNothing(int64_t parameter) const;
 
   // ---- Buckets that travel early.
 
@@ -145,7 +170,7 @@ class Reducer {
   absl::Status PutBack();
 
   // Returns the first parameter on the host with a gradient that is not finite,
-  // or -1.
+  // or -1. With shards, that is the one that AddShard has found, if any.
   int64_t FindNotFinite() const;
 
   // Multiplies the gradients on the host by a factor.
@@ -157,6 +182,7 @@ class Reducer {
     BucketPlan plan;
     char* data = nullptr;
     bool is_copy = false;      // in `copies_`, not in the gradients' memory
+    int64_t shards = 0;        // that were added in this step
     bool is_launched = false;  // in this step
     size_t unready = 0;        // gradients that are not whole
     Work work;
@@ -179,12 +205,14 @@ class Reducer {
   char* GradientOf(const Piece& piece) const;
   char* InPlaceOf(const BucketPlan& plan) const;
   Buffer BufferOf(const Bucket& bucket) const;
-  absl::Status Gather(const Bucket& bucket) const;
+  absl::Status Gather(Bucket& bucket) const;
+  int64_t CopiedBytesOf(const BucketPlan& plan) const;
+  void AddShard(Bucket& bucket) const;
   absl::Status Launch(Communicator& group, absl::string_view step,
                       const CallOptions& call, size_t number);
   void LaunchReady() ABSL_EXCLUSIVE_LOCKS_REQUIRED(launching_);
   absl::Status LaunchNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(launching_);
-  void Divide(const Bucket& bucket, double divisor, bool alone);
+  void Divide(const Bucket& bucket, double divisor);
   Division DivisionOf();
 
   const MemoryPlace place_;
@@ -206,6 +234,8 @@ class Reducer {
   // and by parameter the place of its first block. One more is the end.
   std::vector<double> squares_;
   std::vector<size_t> first_blocks_;
+
+  int64_t not_finite_in_shards_ = -1;  // what AddShard has found in this step
 
   // ---- Of a step whose buckets travel early.
 

@@ -1,0 +1,627 @@
+// Tests of gradients that have the same bits on any number of ranks.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/fingerprint.h"
+#include "lockstep/base/float16.h"
+#include "lockstep/base/random.h"
+#include "lockstep/base/shard_tree.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/operation_log.h"
+#include "lockstep/gradients/gradients.h"
+#include "lockstep/gradients/on_ranks.h"
+
+namespace lockstep {
+namespace {
+
+using Overlap = GradientsOptions::Overlap;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
+
+constexpr int kSteps = 12;
+
+// What a job may do in another way without another result.
+struct Setting {
+  int64_t shards = 24;
+  int64_t bucket_bytes = 0;
+  Overlap overlap = Overlap::kOff;
+  std::string backend = "local";
+  bool is_own = false;  // the gradients are in the trainer's memory
+  bool overwrites = false;
+  bool frees = false;  // a parameter is frozen for some steps
+};
+
+// What a job must do in the same way.
+struct Task {
+  int64_t shards = 24;    // in which steps are cut, whatever Setting::shards is
+  int micro_batches = 1;  // of a shard
+};
+
+// One rank of a job.
+class Trainer {
+ public:
+  Trainer(const Task& task, const Setting& setting)
+      : task_(task), setting_(setting) {}
+
+  absl::StatusOr<std::string> Train(Communicator& group) {
+    LOCKSTEP_RETURN_IF_ERROR(Make(group));
+    for (step_ = 0; step_ < kSteps; ++step_) {
+      if (setting_.frees && step_ % 4 == 1) {
+        LOCKSTEP_RETURN_IF_ERROR(
+            gradients_->SetFrozen("halves", step_ % 8 == 1));
+      }
+      LOCKSTEP_RETURN_IF_ERROR(Step(group));
+    }
+    std::string all = digest_;
+    for (const GradientView& view : gradients_->views()) {
+      absl::StrAppend(&all, DigestOf(Bytes(view.values)).ToString());
+    }
+    return DigestOf(all).ToString();
+  }
+
+ private:
+  static absl::string_view Bytes(const Buffer& buffer) {
+    return {static_cast<const char*>(buffer.data),
+            static_cast<size_t>(buffer.count * SizeOf(buffer.dtype))};
+  }
+
+  absl::Status Make(Communicator& group) {
+    std::vector<Parameter> parameters = {{"large", BufferOf(large_)},
+                                         {"halves", BufferOf(halves_)},
+                                         {"doubles", BufferOf(doubles_)},
+                                         {"small", BufferOf(small_)},
+                                         {"brains", BufferOf(brains_)}};
+    // Its gradient is in bf16, too.
+    parameters[4].gradient_dtype = DType::kBF16;
+    if (setting_.is_own) {
+      parameters[0].gradient = BufferOf(own_);
+      parameters[3].gradient = BufferOf(own_halves_);
+    } else {
+      parameters[3].gradient_dtype = DType::kF16;
+    }
+    GradientsOptions options;
+    options.shards = setting_.shards;
+    options.bucket_bytes = setting_.bucket_bytes;
+    options.overlap = setting_.overlap;
+    options.overwrite = setting_.overwrites;
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        gradients_, Gradients::Create(group, std::move(parameters), options));
+    return absl::OkStatus();
+  }
+
+  // The rows of a shard: in every third step, the last shards have none.
+  int64_t RowsOf(int64_t shard) const {
+    return step_ % 3 == 2 && shard * 3 > task_.shards * 2 ? 0 : 3 + shard % 4;
+  }
+
+  // Adds to the gradient of one parameter what the rows of a shard give.
+  template <typename T>
+  void AddTo(size_t parameter, int64_t shard, int micro_batch, bool sets) {
+    const GradientView& view = gradients_->views()[parameter];
+    const auto wide = [](auto value) {
+      if constexpr (std::is_same_v<T, double>) {
+        return static_cast<double>(value);
+      } else {
+        return static_cast<float>(value);
+      }
+    };
+    const absl::Span<T> gradient = SpanOf<T>(view.gradient);
+    Random random(
+        RandomKey(step_, parameter, shard * task_.micro_batches + micro_batch));
+    const bool has_rows = RowsOf(shard) > 0;
+    for (T& each : gradient) {
+      const double value = has_rows ? random.Uniform(-3, 3) : 0;
+      each = T(wide((sets ? 0 : wide(each)) + value));
+    }
+  }
+
+  void AddRows(int64_t shard, int micro_batch, bool is_first) {
+    const bool sets = setting_.overwrites && is_first;
+    // In the order in which a backward pass may have them.
+    AddTo<BFloat16>(4, shard, micro_batch, sets);
+    gradients_->MarkReady(4);
+    AddTo<Float16>(3, shard, micro_batch, sets);
+    gradients_->MarkReady(3);
+    AddTo<double>(2, shard, micro_batch, sets);
+    gradients_->MarkReady(2);
+    AddTo<float>(1, shard, micro_batch, sets);
+    gradients_->MarkReady(1);
+    AddTo<float>(0, shard, micro_batch, sets);
+    gradients_->MarkReady(0);
+  }
+
+  absl::Status Step(Communicator& group) {
+    ShardRange own = gradients_->shards();
+    if (setting_.shards == 0) {
+      own = {task_.shards * group.rank() / group.size(),
+             task_.shards * (group.rank() + 1) / group.size()};
+    }
+    const auto most =
+        static_cast<int>((task_.shards + group.size() - 1) / group.size());
+    LOCKSTEP_RETURN_IF_ERROR(gradients_->BeginStep(most * task_.micro_batches));
+    StepInput input;
+    input.weight = 0;
+    std::vector<double> sums(setting_.shards == 0 ? 2
+                                                  : 2 * (own.end - own.begin));
+    input.sums = absl::MakeSpan(sums);
+    for (int part = 0; part < most * task_.micro_batches; ++part) {
+      LOCKSTEP_RETURN_IF_ERROR(gradients_->BeginPart(part));
+      const int64_t i = part / task_.micro_batches;
+      const int64_t shard = own.begin + i;
+      if (shard >= own.end) {
+        for (int64_t mark = 4; mark >= 0; --mark) gradients_->MarkReady(mark);
+        continue;
+      }
+      AddRows(shard, part % task_.micro_batches, part == 0);
+      if (part % task_.micro_batches > 0) continue;
+      input.weight = *input.weight + RowsOf(shard);
+      double* const of_shard = &sums[setting_.shards == 0 ? 0 : 2 * i];
+      Random random(RandomKey(step_, 77, shard));
+      of_shard[0] += random.Normal();
+      of_shard[1] += random.Normal() * 1e6;
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(const StepResult result,
+                              gradients_->Average(input));
+    LOCKSTEP_RETURN_IF_ERROR(gradients_->ClipByNorm(0.5));
+    absl::StrAppend(&digest_, result.weight, " ",
+                    DigestOf(absl::StrCat(absl::Hex(Bits(result.norm)), " ",
+                                          absl::Hex(Bits(sums[0])), " ",
+                                          absl::Hex(Bits(sums[1]))))
+                        .ToString(),
+                    "\n");
+    Update();
+    return absl::OkStatus();
+  }
+
+  static uint64_t Bits(double value) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(bits));
+    return bits;
+  }
+
+  void Update() {
+    for (size_t i = 0; i < gradients_->views().size(); ++i) {
+      const GradientView& view = gradients_->views()[i];
+      if (view.frozen) continue;
+      // The digest of all gradients is part of the result.
+      absl::StrAppend(&digest_, DigestOf(Bytes(view.gradient)).ToString());
+    }
+  }
+
+  const Task task_;
+  const Setting setting_;
+  int64_t step_ = 0;
+  std::string digest_;
+  std::vector<float> large_ = std::vector<float>(10'007);
+  std::vector<Float16> halves_ = std::vector<Float16>(4'099);
+  std::vector<double> doubles_ = std::vector<double>(33);
+  std::vector<Float16> small_ = std::vector<Float16>(5);
+  std::vector<BFloat16> brains_ = std::vector<BFloat16>(70);
+  std::vector<float> own_ = std::vector<float>(10'007);
+  std::vector<Float16> own_halves_ = std::vector<Float16>(5);
+  std::unique_ptr<Gradients> gradients_;
+};
+
+// Trains on so many ranks, and returns a digest of all that they have found.
+std::string DigestOn(int ranks, const Task& task, Setting setting) {
+  std::vector<std::string> digests(ranks);
+  OnRanks(
+      ranks,
+      [&](Communicator& group) -> absl::Status {
+        Trainer trainer(task, setting);
+        LOCKSTEP_ASSIGN_OR_RETURN(digests[group.rank()], trainer.Train(group));
+        return absl::OkStatus();
+      },
+      setting.backend);
+  EXPECT_THAT(digests, Each(digests[0])) << ranks << " ranks";
+  return digests[0];
+}
+
+class ExactGradients : public testing::TestWithParam<Task> {};
+
+INSTANTIATE_TEST_SUITE_P(Tasks, ExactGradients,
+                         testing::Values(Task{4, 1}, Task{12, 1}, Task{12, 2},
+                                         Task{24, 1}),
+                         [](const auto& info) {
+                           return absl::StrCat(info.param.shards, "Shards",
+                                               info.param.micro_batches,
+                                               "MicroBatches");
+                         });
+
+// The reference has one rank alone, which adds up in a single bucket.
+TEST_P(ExactGradients, HaveTheSameBitsOnAnyNumberOfRanks) {
+  const Task& task = GetParam();
+  Setting setting;
+  setting.shards = task.shards;
+  const std::string expected = DigestOn(1, task, setting);
+  const int most = static_cast<int>(std::min<int64_t>(8, task.shards));
+  Random random(1);
+  for (int ranks = 1; ranks <= most; ++ranks) {
+    for (const char* const backend : {"local", "shm", "tcp"}) {
+      setting.backend = backend;
+      setting.bucket_bytes = random.Below(2) * (32 << 10);
+      setting.overlap = random.Below(2) == 0 ? Overlap::kOff : Overlap::kOn;
+      setting.is_own = random.Below(2) == 0;
+      setting.overwrites = random.Below(2) == 0;
+      EXPECT_EQ(DigestOn(ranks, task, setting), expected)
+          << ranks << " ranks over " << backend << ", bucket_bytes "
+          << setting.bucket_bytes << ", overlap "
+          << (setting.overlap == Overlap::kOn) << ", own " << setting.is_own
+          << ", overwrites " << setting.overwrites;
+    }
+  }
+}
+
+// Without shards, the same job must differ on some of these numbers, or else
+// the test above shows nothing.
+TEST_P(ExactGradients, DifferInTheOrderOfRanks) {
+  const Task& task = GetParam();
+  Setting setting;
+  setting.shards = 0;
+  std::vector<std::string> digests;
+  for (const int ranks : {1, 2, 4}) {
+    digests.push_back(DigestOn(ranks, task, setting));
+  }
+  EXPECT_NE(digests[0], digests[1]) << "VACUOUS";
+  EXPECT_NE(digests[1], digests[2]) << "VACUOUS";
+}
+
+TEST(ExactGradients, FrozenParametersStayOut) {
+  const Task task = {12, 1};
+  Setting setting;
+  setting.shards = 12;
+  setting.frees = true;
+  const std::string expected = DigestOn(1, task, setting);
+  for (const int ranks : {2, 3, 5}) {
+    setting.bucket_bytes = ranks == 3 ? 32 << 10 : 0;
+    setting.overlap = ranks == 5 ? Overlap::kOn : Overlap::kOff;
+    EXPECT_EQ(DigestOn(ranks, task, setting), expected) << ranks;
+  }
+}
+
+// ---- One parameter, whose gradient is set in each shard.
+
+struct Single {
+  std::vector<float> values = std::vector<float>(3);
+  std::unique_ptr<Gradients> gradients;
+  absl::Span<float> gradient;
+
+  absl::Status Make(Communicator& group, GradientsOptions options = {},
+                    int64_t shards = 6) {
+    options.shards = shards;
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        gradients,
+        Gradients::Create(group, {{"p", BufferOf(values)}}, options));
+    LOCKSTEP_ASSIGN_OR_RETURN(gradient, gradients->Of<float>("p"));
+    return absl::OkStatus();
+  }
+
+  // Adds what `value` returns for each shard.
+  template <typename Value>
+  absl::Status Parts(int parts, const Value& value) const {
+    LOCKSTEP_RETURN_IF_ERROR(gradients->BeginStep(parts));
+    const ShardRange own = gradients->shards();
+    for (int part = 0; part < parts; ++part) {
+      LOCKSTEP_RETURN_IF_ERROR(gradients->BeginPart(part));
+      EXPECT_THAT(gradient, Each(0)) << part;
+      if (own.begin + part < own.end) gradient[0] += value(own.begin + part);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<StepResult> Average(int64_t weight = 1) const {
+    StepInput input;
+    input.weight = weight;
+    return gradients->Average(input);
+  }
+};
+
+// Each bracket of ((0 + 1) + 2) + ((3 + 4) + 5) shows.
+TEST(ExactGradients, AreAddedUpAlongTheTree) {
+  for (const int ranks : {1, 2, 3, 4, 6}) {
+    OnRanks(ranks, [&](Communicator& group) -> absl::Status {
+      Single single;
+      LOCKSTEP_RETURN_IF_ERROR(single.Make(group));
+      const int parts = (6 + ranks - 1) / ranks;
+      const std::vector<float> values = {1e8F, 1, -1e8F, 1, 1, 1};
+      LOCKSTEP_RETURN_IF_ERROR(
+          single.Parts(parts, [&](int64_t shard) { return values[shard]; }));
+      LOCKSTEP_ASSIGN_OR_RETURN(const StepResult step, single.Average());
+      EXPECT_EQ(step.weight, ranks);
+      EXPECT_EQ(single.gradient[0], 3.0F / static_cast<float>(ranks));
+      return absl::OkStatus();
+    });
+  }
+}
+
+// Ranks whose data has ended answer with zeros.
+TEST(ExactGradients, RanksMayHaveFewerSteps) {
+  OnRanks(3, [](Communicator& group) -> absl::Status {
+    Single single;
+    LOCKSTEP_RETURN_IF_ERROR(single.Make(group, {}, /*shards=*/12));
+    const int steps = group.rank() + 1;
+    std::vector<float> means;
+    for (int step = 0; step < steps; ++step) {
+      LOCKSTEP_RETURN_IF_ERROR(
+          single.Parts(4, [](int64_t shard) { return shard; }));
+      StepInput input;
+      input.weight = 4;
+      input.has_more = step + 1 < steps;
+      LOCKSTEP_RETURN_IF_ERROR(single.gradients->Average(input).status());
+      means.push_back(single.gradient[0]);
+    }
+    StepInput rest;
+    std::vector<double> sums(0);
+    LOCKSTEP_RETURN_IF_ERROR(single.gradients->AverageUntilAllAreDone(
+        [&](const StepResult& step) {
+          means.push_back(single.gradient[0]);
+          return absl::OkStatus();
+        },
+        rest));
+    EXPECT_THAT(means, testing::ElementsAre(66.0F / 12, 60.0F / 8, 38.0F / 4));
+    return absl::OkStatus();
+  });
+}
+
+// ---- Numbers.
+
+// 8 shards on 3 ranks: 3, 3 and 2. The sums of 1e16 and 1 lose the 1.
+TEST(ExactGradients, SumsAreAddedUpByShard) {
+  for (const int ranks : {1, 2, 3, 8}) {
+    OnRanks(ranks, [&](Communicator& group) -> absl::Status {
+      Single single;
+      LOCKSTEP_RETURN_IF_ERROR(single.Make(group, {}, /*shards=*/8));
+      const ShardRange own = single.gradients->shards();
+      std::vector<double> sums;
+      for (int64_t shard = own.begin; shard < own.end; ++shard) {
+        const std::vector<double> values = {1e16, 1, -1e16, 1, 1, 1, 1, 1};
+        sums.push_back(values[shard]);
+        sums.push_back(static_cast<double>(shard));
+      }
+      StepInput input;
+      input.weight = group.rank() + 1;
+      input.stop = group.rank() == 0;
+      input.sums = absl::MakeSpan(sums);
+      LOCKSTEP_ASSIGN_OR_RETURN(const StepResult all,
+                                single.gradients->AddUp(input));
+      EXPECT_EQ(all.weight, ranks * (ranks + 1) / 2);
+      EXPECT_EQ(all.stops, 1);
+      EXPECT_TRUE(all.any_more);
+      // (1e16 + 1) + (-1e16 + 1), and then 4
+      EXPECT_EQ(sums[0], 4);
+      EXPECT_EQ(sums[1], 28);
+      EXPECT_THAT(absl::MakeSpan(sums).subspan(2), Each(0));
+      return absl::OkStatus();
+    });
+  }
+}
+
+// ---- What travels.
+
+// Returns the elements that a rank gives to its all-reduces of gradients in a
+// step, as a multiple of those of the gradient.
+std::vector<double> GivenOn(int ranks, int64_t shards) {
+  std::vector<double> given(ranks);
+  OnRanks(ranks, [&](Communicator& group) -> absl::Status {
+    std::vector<float> values(10'000);
+    GradientsOptions options;
+    options.shards = shards;
+    options.overlap = Overlap::kOff;
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const auto gradients,
+        Gradients::Create(group, {{"p", BufferOf(values)}}, options));
+    LOCKSTEP_RETURN_IF_ERROR(gradients->BeginStep(
+        shards == 0 ? 1 : static_cast<int>((shards + ranks - 1) / ranks)));
+    if (shards > 0) {
+      for (int part = 0; part < (shards + ranks - 1) / ranks; ++part) {
+        LOCKSTEP_RETURN_IF_ERROR(gradients->BeginPart(part));
+      }
+    }
+    const Communicator& own = *gradients->groups()[0];
+    const int64_t before = own.issued_operations();
+    StepInput input;
+    input.weight = 1;
+    LOCKSTEP_RETURN_IF_ERROR(gradients->Average(input).status());
+    for (const OperationRecord& record :
+         own.RecentOperations(own.issued_operations() - before)) {
+      if (record.dtype != DType::kF32) continue;
+      given[group.rank()] += static_cast<double>(record.in_count) / 10'000;
+    }
+    return absl::OkStatus();
+  });
+  return given;
+}
+
+TEST(ExactGradients, TravelAsFewSums) {
+  for (const int ranks : {2, 4, 8}) {
+    EXPECT_THAT(GivenOn(ranks, 24), Each(1)) << ranks;
+    EXPECT_EQ(GivenOn(ranks, 24), GivenOn(ranks, 0)) << ranks;
+  }
+  EXPECT_THAT(GivenOn(3, 24), testing::ElementsAre(2, 4, 3));
+  EXPECT_THAT(GivenOn(6, 24), testing::ElementsAre(2, 3, 2, 2, 3, 2));
+}
+
+// ---- Mistakes.
+
+TEST(ExactGradients, OptionsThatCanNotBeAreRefused) {
+  OnRanks(4, [](Communicator& group) -> absl::Status {
+    const auto refused = [&](const GradientsOptions& options, int64_t shards,
+                             absl::string_view why) {
+      EXPECT_THAT(Single().Make(group, options, shards),
+                  StatusIs(kInvalid, HasSubstr(why)));
+    };
+    refused({}, 10,
+            "shards should be 0 (the ranks' gradients are added up in their "
+            "order), 2^n or 3 * 2^n, such as 8, 12, 16 or 24, and at most "
+            "65536, but got shards=10");
+    refused({}, -1, "but got shards=-1");
+    refused({}, 3,
+            "there should be at least as many shards as ranks, 4, but got "
+            "GradientsOptions::shards=3");
+    GradientsOptions rounded;
+    rounded.send_bf16 = true;
+    refused(rounded, 8, "send_bf16 rounds what each rank sends");
+    return absl::OkStatus();
+  });
+}
+
+TEST(ExactGradients, RanksMustHaveTheSameShards) {
+  EXPECT_THAT(
+      StatusesOf(2,
+                 [](Communicator& group) {
+                   return Single().Make(group, {}, group.rank() == 0 ? 8 : 6);
+                 }),
+      Each(StatusIs(kPrecondition, HasSubstr("GradientsOptions::shards"))));
+}
+
+TEST(ExactGradients, WrongPartsAndSumsAreRefused) {
+  OnRanks(2, [](Communicator& group) -> absl::Status {
+    Single single;
+    LOCKSTEP_RETURN_IF_ERROR(single.Make(group));
+    EXPECT_THAT(
+        single.gradients->BeginStep(),
+        StatusIs(kInvalid,
+                 HasSubstr("a step has 1 part, and should have a multiple of "
+                           "3, which are the most shards that a rank has of "
+                           "6")));
+    EXPECT_THAT(single.gradients->BeginStep(4), StatusIs(kInvalid));
+    LOCKSTEP_RETURN_IF_ERROR(single.Parts(3, [](int64_t) { return 1; }));
+    StepInput input;
+    input.weight = 1;
+    std::vector<double> sums(4);
+    input.sums = absl::MakeSpan(sums);
+    const auto refused = StatusIs(
+        kInvalid, HasSubstr("there are 4 sums, and there should be as many for "
+                            "each of the 3 shards of this rank"));
+    EXPECT_THAT(single.gradients->Average(input), refused);
+    EXPECT_THAT(single.gradients->AddUp(input), refused);
+    LOCKSTEP_RETURN_IF_ERROR(single.Average().status());
+    EXPECT_EQ(single.gradient[0], 3);
+    return absl::OkStatus();
+  });
+}
+
+TEST(ExactGradients, NothingIsAddedWithoutAShard) {
+  OnRanks(4, [](Communicator& group) -> absl::Status {
+    Single single;
+    LOCKSTEP_RETURN_IF_ERROR(single.Make(group));  // 2, 2, 1 and 1 shards
+    LOCKSTEP_RETURN_IF_ERROR(single.Parts(2, [](int64_t) { return 1; }));
+    if (group.rank() >= 2) {
+      single.gradient[1] = 1;
+      EXPECT_THAT(
+          single.Average(),
+          StatusIs(kPrecondition,
+                   HasSubstr("the gradient of parameter 'p' is not 0 at the "
+                             "end of part 1, in which this rank has no "
+                             "shard")));
+      single.gradient[1] = 0;
+    }
+    LOCKSTEP_RETURN_IF_ERROR(single.Average().status());
+    EXPECT_EQ(single.gradient[0], 1.5F);
+    return absl::OkStatus();
+  });
+}
+
+// What was added in earlier parts is not in the gradients any more.
+TEST(ExactGradients, AStepThatIsNotAveragedIsAnError) {
+  OnRanks(1, [](Communicator& group) -> absl::Status {
+    Single single;
+    LOCKSTEP_RETURN_IF_ERROR(single.Make(group));
+    LOCKSTEP_RETURN_IF_ERROR(
+        single.Parts(6, [](int64_t shard) { return shard == 1 ? 1 : 0; }));
+    EXPECT_THAT(single.gradients->BeginStep(6),
+                StatusIs(kPrecondition,
+                         HasSubstr("the gradient of parameter 'p' is not 0 and "
+                                   "was not averaged")));
+    LOCKSTEP_RETURN_IF_ERROR(single.gradients->Discard());
+    LOCKSTEP_RETURN_IF_ERROR(single.Parts(6, [](int64_t shard) { return 1; }));
+    LOCKSTEP_RETURN_IF_ERROR(single.Average().status());
+    EXPECT_EQ(single.gradient[0], 6);
+    return absl::OkStatus();
+  });
+}
+
+// With overlap, buckets of the step that was thrown away may be on their way.
+TEST(ExactGradients, AStepMayBeThrownAway) {
+  OnRanks(3, [](Communicator& group) -> absl::Status {
+    Single single;
+    GradientsOptions options;
+    options.overlap = Overlap::kOn;
+    LOCKSTEP_RETURN_IF_ERROR(single.Make(group, options));
+    for (const int thrown_in : {-1, 0, 1}) {
+      LOCKSTEP_RETURN_IF_ERROR(single.gradients->BeginStep(2));
+      for (int part = 0; part <= thrown_in; ++part) {
+        LOCKSTEP_RETURN_IF_ERROR(single.gradients->BeginPart(part));
+        single.gradient[0] = 9;
+        single.gradients->MarkReady(0);
+      }
+      if (thrown_in >= 0) LOCKSTEP_RETURN_IF_ERROR(single.gradients->Discard());
+      LOCKSTEP_RETURN_IF_ERROR(
+          single.Parts(2, [](int64_t shard) { return shard; }));
+      single.gradients->MarkReady(0);
+      LOCKSTEP_RETURN_IF_ERROR(single.Average().status());
+      EXPECT_EQ(single.gradient[0], 5);
+    }
+    return absl::OkStatus();
+  });
+}
+
+TEST(ExactGradients, AGradientThatIsNotFiniteIsFoundInAnyShard) {
+  for (const Overlap overlap : {Overlap::kOff, Overlap::kOn}) {
+    for (const int64_t bad : {0, 3, 5}) {
+      OnRanks(2, [&](Communicator& group) -> absl::Status {
+        Single single;
+        GradientsOptions options;
+        options.overlap = overlap;
+        options.find_culprit = true;
+        LOCKSTEP_RETURN_IF_ERROR(single.Make(group, options));
+        for (int step = 0; step < 3; ++step) {
+          LOCKSTEP_RETURN_IF_ERROR(single.Parts(3, [&](int64_t shard) {
+            return step == 1 && shard == bad
+                       ? std::numeric_limits<float>::infinity()
+                       : 1.0F;
+          }));
+          single.gradients->MarkReady(0);
+          const absl::Status averaged = single.Average().status();
+          if (step == 1) {
+            EXPECT_THAT(
+                averaged,
+                StatusIs(absl::StatusCode::kOutOfRange,
+                         HasSubstr(absl::StrCat(
+                             "the gradient of parameter 'p' is not finite on "
+                             "rank ",
+                             bad / 3))));
+            EXPECT_THAT(single.gradient, Each(0));
+          } else {
+            LOCKSTEP_EXPECT_OK(averaged);
+            EXPECT_EQ(single.gradient[0], 3);
+          }
+        }
+        return absl::OkStatus();
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

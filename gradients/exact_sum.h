@@ -1,0 +1,73 @@
+// An ExactSum says how one rank adds up its shards of a step, one after
+// another, along the tree of all shards (shard_tree.h). What is left at the end
+// is what AllReduceShards takes. So the sum over all ranks has the same bits on
+// any number of them. Internal.
+//
+//   const ExactSum exact(/*shards=*/24, /*ranks=*/3, /*rank=*/0);
+//   std::vector<float> slots(exact.slots() * gradient.size());
+//   for (int64_t i = 0; i < exact.count(); ++i) {
+//     ...  // computes the gradient of shard i of this rank
+//     exact.Add(i, DType::kF32, gradient.data(), gradient.size(), DType::kF32,
+//               slots.data(), /*stride=*/gradient.size());
+//   }
+//   // The first exact.sums() slots have the sums of this rank's shards.
+#ifndef LOCKSTEP_GRADIENTS_EXACT_SUM_H_
+#define LOCKSTEP_GRADIENTS_EXACT_SUM_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/language.h"
+#include "lockstep/base/shard_tree.h"
+
+namespace lockstep::internal_gradients {
+
+// Thread-safety: immutable.
+class ExactSum {
+ public:
+  // Requires: IsShardCount(shards), and 0 <= rank < ranks <= shards.
+  ExactSum(int64_t shards, int64_t ranks, int64_t rank);
+
+  // The numbers of shards of all ranks, by rank.
+  absl::Span<const int64_t> shards() const { return shards_; }
+  // The shards of this rank.
+  ShardRange own() const { return own_; }
+  int64_t count() const { return own_.end - own_.begin; }
+  // The largest number of shards of any rank.
+  int64_t most() const { return shards_[0]; }
+
+  // The most sums that wait at a time, and those that are left at the end.
+  int64_t slots() const { return slots_; }
+  int64_t sums() const { return SumsAfter(count()); }
+  // Returns the number of sums after so many shards of this rank.
+  int64_t SumsAfter(int64_t shards) const {
+    if (shards == 0) return 0;
+    return places_[shards - 1].slot + 1 - places_[shards - 1].joins;
+  }
+
+  // Adds the values of this rank's shard number `shard`, counted from 0, to the
+  // sums. Slot k begins k * stride elements behind `slots`.
+  // Requires: the shards before it were added. `to_type` is kF64, or it is kF32
+  // and `from_type` is not kF64.
+  void Add(int64_t shard, DType from_type, const void* from, int64_t count,
+           DType to_type, void* slots, int64_t stride) const;
+
+ private:
+  // What is done with a shard: it comes into a slot, and then so many pairs of
+  // the last slots are added up.
+  struct Place {
+    int64_t slot = 0;
+    int64_t joins = 0;
+  };
+
+  std::vector<int64_t> shards_;
+  ShardRange own_;
+  std::vector<Place> places_;  // by shard of this rank
+  int64_t slots_ = 0;
+};
+
+}  // namespace lockstep::internal_gradients
+
+#endif  // LOCKSTEP_GRADIENTS_EXACT_SUM_H_
