@@ -12,11 +12,13 @@
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/shard_tree.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/group_memory.h"
+#include "lockstep/collective/local/local_world.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/operation_log.h"
 #include "lockstep/collective/work.h"
@@ -48,6 +50,35 @@ TEST(CollectivesDocument, MemoryOfAGroup) {
                                 lockstep::World::FromEnvironment());
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto group, world->MakeGroup());
   LOCKSTEP_ASSERT_OK(GroupMemory(group.get(), 1000));
+}
+
+// The sums of ranks that are 1 for each shard.
+std::vector<float> AddUp(const std::vector<lockstep::ShardRange>& sums) {
+  std::vector<float> in;
+  for (const lockstep::ShardRange& sum : sums) {
+    in.insert(in.end(), 3, static_cast<float>(sum.end - sum.begin));
+  }
+  return in;
+}
+
+absl::Status Shards(lockstep::Communicator* group, std::vector<float>& out) {
+#include "lockstep/docs/snippets/collectives/shards.inc"
+  EXPECT_EQ(sums.size(), group->rank() == 1   ? 4u
+                         : group->rank() == 0 ? 2u
+                                              : 3u);
+  return absl::OkStatus();
+}
+
+TEST(CollectivesDocument, Shards) {
+  const auto ended =
+      lockstep::LocalWorld(3).Run([](lockstep::World& world) -> absl::Status {
+        LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world.MakeGroup());
+        std::vector<float> out(3);
+        LOCKSTEP_RETURN_IF_ERROR(Shards(group.get(), out));
+        EXPECT_THAT(out, ElementsAre(24, 24, 24));
+        return absl::OkStatus();
+      });
+  EXPECT_THAT(ended, testing::Each(lockstep::IsOk()));
 }
 
 int computed = 0;

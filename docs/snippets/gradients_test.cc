@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,12 +13,19 @@
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/random.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/local/local_world.h"
 #include "lockstep/collective/world.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/sampler/cut.h"
+#include "lockstep/sampler/native_shuffle.h"
+#include "lockstep/sampler/sampler.h"
 
 namespace lockstep {
 namespace {
@@ -102,6 +111,109 @@ void Forward(const Layers&, const Rows&) {}
 void Backward(const Layers& layers, int layer, const Rows& rows) {
   for (const float row : rows) {
     layers.gradients[layer][0] += layers.weights[layer][0] - row;
+  }
+}
+
+// ---- Shards.
+
+#include "lockstep/docs/snippets/determinism/tree.inc"
+
+// The rows of this model are numbers, and its loss is a sum of squares.
+class Numbers : public Dataset {
+ public:
+  int64_t size() const override { return 96; }
+  absl::Span<const FieldSpec> fields() const override { return fields_; }
+  absl::Status Read(int64_t index, SampleContext& context,
+                    SampleRow& row) override {
+    return row.Set<float>(0, static_cast<float>(Random(5, index).Normal()));
+  }
+
+ private:
+  const std::vector<FieldSpec> fields_ = {{"x", DType::kF32, {}}};
+};
+
+double AddGradients(const BatchView& batch, const std::vector<float>& weights,
+                    absl::Span<float> of_weights) {
+  const absl::Span<const float> x = *batch.Values<float>("x");
+  double loss = 0;
+  for (int64_t row = 0; row < batch.valid(); ++row) {
+    const float error = weights[0] - x[row];
+    of_weights[0] += 2 * error;
+    loss += double{error} * double{error};
+  }
+  return loss;
+}
+
+absl::Status TrainInShards(Communicator& group, Loader* loader,
+                           std::vector<float>& weights, double& loss_of_epoch) {
+#include "lockstep/docs/snippets/gradients/shards.inc"
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(const World& world) {
+  const auto dataset = std::make_shared<Numbers>();
+  SamplerOptions options;
+  options.cut.shards = 24;
+  options.cut.world = world.size();
+  options.cut.batch_size = 2;
+  options.rank = world.rank();
+  NativeShuffleOptions order;
+  order.size = dataset->size();
+  LOCKSTEP_ASSIGN_OR_RETURN(auto shuffle, NativeShuffle::Create(order));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler,
+                            Sampler::Create(std::move(shuffle), options));
+  return Loader::Create(dataset, std::move(sampler), LoaderOptions());
+}
+
+TEST(GradientsDocument, Shards) {
+  std::vector<float> expected;
+  double expected_loss = 0;
+  for (const int ranks : {1, 2, 3, 5}) {
+    const auto ended = LocalWorld(ranks).Run([&](World& world) -> absl::Status {
+      LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world.MakeGroup());
+      LOCKSTEP_ASSIGN_OR_RETURN(const auto loader, MakeLoader(world));
+      std::vector<float> weights = {1};
+      double loss = 0;
+      LOCKSTEP_RETURN_IF_ERROR(loader->StartEpoch(0));
+      LOCKSTEP_RETURN_IF_ERROR(
+          TrainInShards(*group, loader.get(), weights, loss));
+      if (ranks == 1) {
+        expected = weights;
+        expected_loss = loss;
+      }
+      EXPECT_EQ(weights, expected) << ranks;
+      EXPECT_EQ(loss, expected_loss) << ranks;
+      return absl::OkStatus();
+    });
+    EXPECT_THAT(ended, testing::Each(IsOk()));
+  }
+}
+
+// The document defines the order in which shards are added up.
+TEST(GradientsDocument, ShardsAreAddedUpAlongTheTree) {
+  Random random(3);
+  std::vector<double> values(24);
+  for (double& value : values) value = random.Normal();
+  const double expected = SumOfShards(values, 0, values.size());
+  EXPECT_NE(std::accumulate(values.begin(), values.end(), 0.0), expected);
+  for (const int ranks : {1, 2, 3, 7}) {
+    const auto ended = LocalWorld(ranks).Run([&](World& world) -> absl::Status {
+      LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world.MakeGroup());
+      GradientsOptions options;
+      options.shards = 24;
+      LOCKSTEP_ASSIGN_OR_RETURN(const auto gradients,
+                                Gradients::Create(*group, {}, options));
+      const ShardRange own = gradients->shards();
+      std::vector<double> sums(values.begin() + own.begin,
+                               values.begin() + own.end);
+      StepInput input;
+      input.weight = 1;
+      input.sums = absl::MakeSpan(sums);
+      LOCKSTEP_RETURN_IF_ERROR(gradients->AddUp(input).status());
+      EXPECT_EQ(sums[0], expected);
+      return absl::OkStatus();
+    });
+    EXPECT_THAT(ended, testing::Each(IsOk()));
   }
 }
 
