@@ -151,10 +151,10 @@ class Communicator final {
   // number of ranks, whoever has which shards; AllReduce adds in the order of
   // ranks instead. shards[r] is the number of shards of rank r, at least 1, and
   // they are numbered by rank; all ranks must pass the same. `in` has what this
-  // rank can add up by itself: the sums that ShardSumsOf returns for its
-  // shards, one after another, each of out.count elements. In place, `out` is
-  // the first of them. Only f32 and f64 are accepted, and no scale. Over nccl,
-  // it is UNIMPLEMENTED.
+  // rank can add up by itself, along the same tree: the sums that ShardSumsOf
+  // returns for its shards, one after another, each of out.count elements. In
+  // place, `out` is the first of them. Only f32 and f64 are accepted, and no
+  // scale. Over nccl, it is UNIMPLEMENTED.
   absl::StatusOr<Work> AllReduceShards(ConstBuffer in, Buffer out,
                                        absl::Span<const int64_t> shards,
                                        const CallOptions& options = {});

@@ -1,7 +1,7 @@
 // Tests of gradients that have the same bits on any number of ranks.
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <string>
@@ -17,6 +17,7 @@
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/float16.h"
+#include "lockstep/base/held.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/shard_tree.h"
 #include "lockstep/base/status_macros.h"
@@ -165,9 +166,10 @@ class Trainer {
                                                   : 2 * (own.end - own.begin));
     input.sums = absl::MakeSpan(sums);
     for (int part = 0; part < most * task_.micro_batches; ++part) {
-      LOCKSTEP_RETURN_IF_ERROR(gradients_->BeginPart(part));
       const int64_t i = part / task_.micro_batches;
       const int64_t shard = own.begin + i;
+      LOCKSTEP_RETURN_IF_ERROR(
+          gradients_->BeginPart(part, shard < own.end ? shard : -1));
       if (shard >= own.end) {
         for (int64_t mark = 4; mark >= 0; --mark) gradients_->MarkReady(mark);
         continue;
@@ -272,6 +274,13 @@ TEST_P(ExactGradients, HaveTheSameBitsOnAnyNumberOfRanks) {
   }
 }
 
+// The bits are a promise (docs/determinism.md).
+TEST(ExactGradients, HaveTheBitsOfThisDigest) {
+  Setting setting;
+  EXPECT_EQ(DigestOn(1, Task(), setting), "ec237bb4ab66ec2f830f9b88ebd84232");
+  EXPECT_EQ(DigestOn(3, Task(), setting), "ec237bb4ab66ec2f830f9b88ebd84232");
+}
+
 // Without shards, the same job must differ on some of these numbers, or else
 // the test above shows nothing.
 TEST_P(ExactGradients, DifferInTheOrderOfRanks) {
@@ -322,9 +331,10 @@ struct Single {
     LOCKSTEP_RETURN_IF_ERROR(gradients->BeginStep(parts));
     const ShardRange own = gradients->shards();
     for (int part = 0; part < parts; ++part) {
-      LOCKSTEP_RETURN_IF_ERROR(gradients->BeginPart(part));
+      const int64_t shard = own.begin + part < own.end ? own.begin + part : -1;
+      LOCKSTEP_RETURN_IF_ERROR(gradients->BeginPart(part, shard));
       EXPECT_THAT(gradient, Each(0)) << part;
-      if (own.begin + part < own.end) gradient[0] += value(own.begin + part);
+      if (shard >= 0) gradient[0] += value(shard);
     }
     return absl::OkStatus();
   }
@@ -430,12 +440,11 @@ std::vector<double> GivenOn(int ranks, int64_t shards) {
     LOCKSTEP_ASSIGN_OR_RETURN(
         const auto gradients,
         Gradients::Create(group, {{"p", BufferOf(values)}}, options));
-    LOCKSTEP_RETURN_IF_ERROR(gradients->BeginStep(
-        shards == 0 ? 1 : static_cast<int>((shards + ranks - 1) / ranks)));
-    if (shards > 0) {
-      for (int part = 0; part < (shards + ranks - 1) / ranks; ++part) {
-        LOCKSTEP_RETURN_IF_ERROR(gradients->BeginPart(part));
-      }
+    const ShardRange run = gradients->shards();
+    const auto parts = std::max<int64_t>(1, run.end - run.begin);
+    LOCKSTEP_RETURN_IF_ERROR(gradients->BeginStep(static_cast<int>(parts)));
+    for (int part = 0; part < parts; ++part) {
+      LOCKSTEP_RETURN_IF_ERROR(gradients->BeginPart(part, run.begin + part));
     }
     const Communicator& own = *gradients->groups()[0];
     const int64_t before = own.issued_operations();
@@ -461,6 +470,35 @@ TEST(ExactGradients, TravelAsFewSums) {
   EXPECT_THAT(GivenOn(6, 24), testing::ElementsAre(2, 3, 2, 2, 3, 2));
 }
 
+// docs/determinism.md states the memory: on one rank, four sums wait beside the
+// gradients. On three, some rank has four, too, and all ranks allocate as much.
+TEST(ExactGradients, TakeTheMemoryThatIsStated) {
+  constexpr int64_t kCount = int64_t{8} << 20;
+  for (const int ranks : {1, 3}) {
+    std::vector<std::vector<float>> values(ranks, std::vector<float>(kCount));
+    const int64_t before = HeldNow().resident_kib;
+    OnRanks(ranks, [&](Communicator& group) -> absl::Status {
+      GradientsOptions options;
+      options.shards = 24;
+      options.overlap = Overlap::kOff;
+      options.share_values = false;
+      LOCKSTEP_ASSIGN_OR_RETURN(
+          const auto gradients,
+          Gradients::Create(group, {{"p", BufferOf(values[group.rank()])}},
+                            options));
+      LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier()));
+      if (group.rank() == 0) {
+        const double buffers =
+            static_cast<double>(HeldNow().resident_kib - before) * 1024 /
+            (ranks * kCount * sizeof(float));
+        EXPECT_GT(buffers, 4.9) << ranks;
+        EXPECT_LT(buffers, 5.9) << ranks;  // sanitizers have memory of theirs
+      }
+      return Wait(group.Barrier());
+    });
+  }
+}
+
 // ---- Mistakes.
 
 TEST(ExactGradients, OptionsThatCanNotBeAreRefused) {
@@ -470,14 +508,15 @@ TEST(ExactGradients, OptionsThatCanNotBeAreRefused) {
       EXPECT_THAT(Single().Make(group, options, shards),
                   StatusIs(kInvalid, HasSubstr(why)));
     };
-    refused({}, 10,
-            "shards should be 0 (the ranks' gradients are added up in their "
-            "order), 2^n or 3 * 2^n, such as 8, 12, 16 or 24, and at most "
-            "65536, but got shards=10");
+    refused(
+        {}, 10,
+        "GradientsOptions::shards should be 0 (what ranks bring is added up "
+        "in their order), 2^n or 3 * 2^n, such as 8, 12, 16 or 24, and at most "
+        "65536, but got shards=10");
     refused({}, -1, "but got shards=-1");
     refused({}, 3,
             "there should be at least as many shards as ranks, 4, but got "
-            "GradientsOptions::shards=3");
+            "GradientsOptions::shards=3: set more shards, or use fewer ranks");
     GradientsOptions rounded;
     rounded.send_bf16 = true;
     refused(rounded, 8, "send_bf16 rounds what each rank sends");
@@ -494,29 +533,104 @@ TEST(ExactGradients, RanksMustHaveTheSameShards) {
       Each(StatusIs(kPrecondition, HasSubstr("GradientsOptions::shards"))));
 }
 
-TEST(ExactGradients, WrongPartsAndSumsAreRefused) {
+TEST(ExactGradients, SumsOfAnotherNumberAreRefused) {
   OnRanks(2, [](Communicator& group) -> absl::Status {
     Single single;
     LOCKSTEP_RETURN_IF_ERROR(single.Make(group));
-    EXPECT_THAT(
-        single.gradients->BeginStep(),
-        StatusIs(kInvalid,
-                 HasSubstr("a step has 1 part, and should have a multiple of "
-                           "3, which are the most shards that a rank has of "
-                           "6")));
-    EXPECT_THAT(single.gradients->BeginStep(4), StatusIs(kInvalid));
     LOCKSTEP_RETURN_IF_ERROR(single.Parts(3, [](int64_t) { return 1; }));
     StepInput input;
     input.weight = 1;
     std::vector<double> sums(4);
     input.sums = absl::MakeSpan(sums);
     const auto refused = StatusIs(
-        kInvalid, HasSubstr("there are 4 sums, and there should be as many for "
-                            "each of the 3 shards of this rank"));
+        kInvalid,
+        HasSubstr(absl::StrCat(
+            "StepInput::sums has 4 numbers, and should have a multiple of 3: "
+            "those of each shard of this rank, which has shards ",
+            group.rank() == 0 ? "0 to 2" : "3 to 5",
+            " of 6, one shard after another")));
     EXPECT_THAT(single.gradients->Average(input), refused);
     EXPECT_THAT(single.gradients->AddUp(input), refused);
     LOCKSTEP_RETURN_IF_ERROR(single.Average().status());
     EXPECT_EQ(single.gradient[0], 3);
+    return absl::OkStatus();
+  });
+}
+
+// So a loader with another number of shards is found, too.
+TEST(ExactGradients, PartsOfOtherShardsAreRefused) {
+  OnRanks(2, [](Communicator& group) -> absl::Status {
+    Single single;
+    LOCKSTEP_RETURN_IF_ERROR(single.Make(group, {}, /*shards=*/4));
+    Gradients& gradients = *single.gradients;
+    const int64_t first = 2 * group.rank();
+    const auto refused = [&](int part, int64_t shard, absl::string_view why) {
+      EXPECT_THAT(gradients.BeginPart(part, shard),
+                  StatusIs(kPrecondition, HasSubstr(why)));
+    };
+    const std::string run =
+        group.rank() == 0 ? "shards 0 to 1 of 4" : "shards 2 to 3 of 4";
+    refused(0, first, "BeginPart(0) comes outside of a step");
+    LOCKSTEP_RETURN_IF_ERROR(gradients.BeginStep(4));
+    EXPECT_THAT(gradients.BeginPart(0),
+                StatusIs(kPrecondition,
+                         HasSubstr("BeginPart(0) does not say of which shard "
+                                   "the rows are")));
+    EXPECT_THAT(single.Average(),
+                StatusIs(kPrecondition, HasSubstr("after part 0 of a step")));
+    refused(0, first + 1,
+            absl::StrCat("BeginPart(0, ", first + 1, ") comes where shard ",
+                         first, " is next. This rank has ", run,
+                         ": give the "
+                         "loader as many shards as GradientsOptions::shards"));
+    refused(0, -1, absl::StrCat("shard ", first, " is next"));
+    refused(1, first, "where part 0 is next");
+    LOCKSTEP_RETURN_IF_ERROR(gradients.BeginPart(0, first));
+    refused(1, first - 1, absl::StrCat("shard ", first + 1, " is next"));
+    refused(1, -1, absl::StrCat("shard ", first + 1, " is next"));
+    LOCKSTEP_RETURN_IF_ERROR(gradients.BeginPart(1, first));
+    LOCKSTEP_RETURN_IF_ERROR(gradients.BeginPart(2, first));
+    refused(3, first,
+            absl::StrCat("BeginPart(3, ", first,
+                         ") comes where the step has "
+                         "no further part, and this rank has 1 shard left. "
+                         "This rank has ",
+                         run));
+    LOCKSTEP_RETURN_IF_ERROR(gradients.BeginPart(3, first + 1));
+    single.gradient[0] = 1;
+    LOCKSTEP_RETURN_IF_ERROR(single.Average().status());
+    EXPECT_EQ(single.gradient[0], 1);
+
+    LOCKSTEP_RETURN_IF_ERROR(gradients.BeginStep(4));
+    LOCKSTEP_RETURN_IF_ERROR(gradients.BeginPart(0, first));
+    LOCKSTEP_RETURN_IF_ERROR(gradients.BeginPart(1, first + 1));
+    refused(2, first + 2, "comes where no shard is left, and -1 is next");
+    LOCKSTEP_RETURN_IF_ERROR(gradients.BeginPart(2, -1));
+    refused(3, first + 1, "comes where no shard is left, and -1 is next");
+    LOCKSTEP_RETURN_IF_ERROR(gradients.BeginPart(3, -1));
+    LOCKSTEP_RETURN_IF_ERROR(single.Average().status());
+
+    LOCKSTEP_RETURN_IF_ERROR(gradients.BeginStep());
+    EXPECT_THAT(
+        single.Average(),
+        StatusIs(kPrecondition,
+                 HasSubstr("Average comes before the shards of this rank")));
+    return absl::OkStatus();
+  });
+}
+
+// Without shards, BeginPart takes what a loader says.
+TEST(ExactGradients, WithoutShardsNoneIsLookedAt) {
+  OnRanks(2, [](Communicator& group) -> absl::Status {
+    Single single;
+    LOCKSTEP_RETURN_IF_ERROR(single.Make(group, {}, /*shards=*/0));
+    EXPECT_EQ(single.gradients->shards().end, 0);
+    LOCKSTEP_RETURN_IF_ERROR(single.gradients->BeginStep(2));
+    LOCKSTEP_RETURN_IF_ERROR(single.gradients->BeginPart(0, group.rank()));
+    LOCKSTEP_RETURN_IF_ERROR(single.gradients->BeginPart(1, -1));
+    single.gradient[0] = 2;
+    LOCKSTEP_RETURN_IF_ERROR(single.Average().status());
+    EXPECT_EQ(single.gradient[0], 2);
     return absl::OkStatus();
   });
 }
@@ -571,7 +685,8 @@ TEST(ExactGradients, AStepMayBeThrownAway) {
     for (const int thrown_in : {-1, 0, 1}) {
       LOCKSTEP_RETURN_IF_ERROR(single.gradients->BeginStep(2));
       for (int part = 0; part <= thrown_in; ++part) {
-        LOCKSTEP_RETURN_IF_ERROR(single.gradients->BeginPart(part));
+        LOCKSTEP_RETURN_IF_ERROR(single.gradients->BeginPart(
+            part, single.gradients->shards().begin + part));
         single.gradient[0] = 9;
         single.gradients->MarkReady(0);
       }

@@ -35,8 +35,6 @@ class ExactSum {
   // The shards of this rank.
   ShardRange own() const { return own_; }
   int64_t count() const { return own_.end - own_.begin; }
-  // The largest number of shards of any rank.
-  int64_t most() const { return shards_[0]; }
 
   // The most sums that wait at a time, and those that are left at the end.
   int64_t slots() const { return slots_; }

@@ -113,7 +113,6 @@ TEST(ExactSum, FewSumsWaitAtATime) {
 TEST(ExactSum, DealsShardsAsTheLoaderDoes) {
   const ExactSum exact(24, 5, 4);
   EXPECT_THAT(exact.shards(), ElementsAre(5, 5, 5, 5, 4));
-  EXPECT_EQ(exact.most(), 5);
   EXPECT_EQ(exact.count(), 4);
   EXPECT_EQ(exact.own().begin, 20);
 }

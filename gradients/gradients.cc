@@ -98,7 +98,8 @@ absl::StatusOr<std::unique_ptr<Gradients>> Gradients::Create(
     if (options.shards < group.size()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "there should be at least as many shards as ranks, ", group.size(),
-          ", but got GradientsOptions::shards=", options.shards));
+          ", but got GradientsOptions::shards=", options.shards,
+          ": set more shards, or use fewer ranks"));
     }
     exact = std::make_unique<const internal_gradients::ExactSum>(
         options.shards, group.size(), group.rank());
@@ -232,7 +233,6 @@ absl::Status Gradients::BeginStep(int parts) {
     return absl::InvalidArgumentError(
         absl::StrCat("a step has ", parts, " parts; accepted are 1 and more"));
   }
-  LOCKSTEP_RETURN_IF_ERROR(CheckParts(parts));
   LOCKSTEP_RETURN_IF_ERROR(EndStep());
   LOCKSTEP_RETURN_IF_ERROR(Plan());
   began_ = SteadyNow();
@@ -243,30 +243,50 @@ absl::Status Gradients::BeginStep(int parts) {
   parts_ = parts;
   part_ = 0;
   was_part_named_ = false;
+  shard_ = -1;
+  shards_come_ = 0;
   stage_ = Stage::kInStep;
   LaunchFrom(0);
   return absl::OkStatus();
 }
 
 absl::Status Gradients::BeginPart(int part) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckPart(part));
+  if (exact_ == nullptr) return NextPart(part, -1);
+  return absl::FailedPreconditionError(
+      absl::StrCat("BeginPart(", part,
+                   ") does not say of which shard the rows are: with "
+                   "GradientsOptions::shards, call BeginPart(batch.part(), "
+                   "batch.shard())"));
+}
+
+absl::Status Gradients::CheckPart(int part) const {
   if (stage_ != Stage::kInStep) {
     return absl::FailedPreconditionError(absl::StrCat(
         "BeginPart(", part, ") comes outside of a step: call BeginStep first"));
   }
   const int next = part_ + (was_part_named_ ? 1 : 0);
-  if (part != next || part >= parts_) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "BeginPart(", part, ") comes in part ", part_, " of ", parts_,
-        next < parts_ ? absl::StrCat(", where part ", next, " is next")
-                      : ", which is the last one"));
-  }
+  if (part == next && part < parts_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "BeginPart(", part, ") comes in part ", part_, " of ", parts_,
+      next < parts_ ? absl::StrCat(", where part ", next, " is next")
+                    : ", which is the last one"));
+}
+
+// With shards, adds up those of the shard that has ended.
+absl::Status Gradients::NextPart(int part, int64_t shard) {
   if (was_part_named_) {
     LOCKSTEP_RETURN_IF_ERROR(EndPart());
+    if (shard_ >= 0 && shard != shard_) {
+      reducer_->AddShard(options_.find_culprit);
+    }
     part_ = part;
     marks_->BeginPart();
-    LaunchFrom(part);
   }
+  if (shard >= 0 && shard != shard_) ++shards_come_;
+  shard_ = shard;
   was_part_named_ = true;
+  LaunchFrom(part);
   return absl::OkStatus();
 }
 
@@ -279,7 +299,7 @@ absl::Status Gradients::EndPart() {
     LOCKSTEP_RETURN_IF_ERROR(place_->SetToZero(
         gradient.data, gradient.count * SizeOf(gradient.dtype)));
   }
-  return exact_ == nullptr ? absl::OkStatus() : EndShard();
+  return exact_ == nullptr ? absl::OkStatus() : CheckEmptyPart();
 }
 
 absl::Status Gradients::CheckStep(const StepInput& input) {
@@ -297,7 +317,14 @@ absl::Status Gradients::CheckStep(const StepInput& input) {
         absl::StrCat("Average comes after part ", part_,
                      " of a step that has the parts 0 "
                      "to ",
-                     parts_ - 1, ": call BeginPart for each"));
+                     parts_ - 1,
+                     ": call BeginPart for each, also for those without "
+                     "rows"));
+  }
+  if (exact_ != nullptr && shards_come_ < exact_->count()) {
+    return absl::FailedPreconditionError(
+        "Average comes before the shards of this rank: call "
+        "BeginPart(batch.part(), batch.shard()) for each part");
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckWeight(input));
   LOCKSTEP_RETURN_IF_ERROR(CheckSums(input));

@@ -27,10 +27,12 @@
 //     ...
 //   }
 //
-// The means have the same bits on any number of ranks if the step is cut into
-// shards, each part has the rows of one (Batch::shard), and the options say so:
+// The means have the same bits on any number of ranks if the loader cuts each
+// step into shards, and the trainer says of which one a part is:
 //
 //   options.shards = 24;
+//   ...
+//   LOCKSTEP_RETURN_IF_ERROR(gradients->BeginPart(part, batch.shard()));
 //
 // A trainer that says when each gradient is whole lets the ranks add up the
 // first ones while it computes the others, if the first steps show that this
@@ -168,21 +170,22 @@ class Gradients {
   // Begins a step of so many parts, and its first part. The ranks may have
   // different numbers of parts. Unless the trainer overwrites, it sets the
   // gradients to 0. Returns the errors of EndStep for the step before.
-  //
-  // With GradientsOptions::shards, each part has the rows of one shard of this
-  // rank, or each so many parts that follow each other have; the number of
-  // parts is a multiple of the most shards that a rank has, and ranks with
-  // fewer shards have empty parts at the end. A loader with the same shards
-  // gives such parts (Batch::parts). The gradients are then 0 at the beginning
-  // of each shard.
   absl::Status BeginStep(int parts = 1);
-
-  // Returns the shards of this rank, which are none if the options have none.
-  ShardRange shards() const;
 
   // Begins a part of the step, from 0 on, in their order. A step of one part
   // may leave it out.
   absl::Status BeginPart(int part);
+
+  // Does the same where GradientsOptions::shards is set, for a part whose rows
+  // are of that shard, or for an empty part, whose shard is -1. A loader with
+  // as many shards says so (Batch::shard). A step has parts of each shard of
+  // this rank, in their order, and empty parts come last. The gradients are 0
+  // at the beginning of each shard.
+  absl::Status BeginPart(int part, int64_t shard);
+
+  // Returns the shards of this rank. Without GradientsOptions::shards, these
+  // are none.
+  ShardRange shards() const;
 
   // Says that the gradient of a parameter is whole: no later code of this part
   // changes it or, in the last part, reads it, since it may then travel (see
@@ -324,6 +327,8 @@ class Gradients {
 
   // ---- A step.
   absl::Status Plan();
+  absl::Status CheckPart(int part) const;
+  absl::Status NextPart(int part, int64_t shard);
   absl::Status EndPart();
   absl::Status CheckStep(const StepInput& input);
   absl::Status CheckWeight(const StepInput& input) const;
@@ -339,9 +344,9 @@ class Gradients {
   absl::Status Skip(StepResult& result);
 
   // ---- Shards (gradients_exact.cc).
-  absl::Status CheckParts(int parts) const;
+  absl::Status CheckShard(int part, int64_t shard) const;
   absl::Status CheckSums(const StepInput& input) const;
-  absl::Status EndShard();
+  absl::Status CheckEmptyPart() const;
   absl::Status PassShards();
 
   // ---- Overlap (gradients_overlap.cc).
@@ -403,8 +408,11 @@ class Gradients {
   int parts_ = 0;                // of the step
   int part_ = 0;                 // the present one
   bool was_part_named_ = false;  // by BeginPart
-  double norm_ = 0;              // of the gradients
-  bool all_are_done_ = false;    // as the last Average has said
+  // The shard of the part; -1: none. At the beginning, and after the last one.
+  int64_t shard_ = -1;
+  int64_t shards_come_ = 0;    // in the step, the present one included
+  double norm_ = 0;            // of the gradients
+  bool all_are_done_ = false;  // as the last Average has said
   StepResult last_;
   SteadyTime began_;  // the step
   // The buckets of this step, or of one that was discarded, travel early.

@@ -2,6 +2,7 @@
 // same bits on any number of ranks.
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -14,19 +15,49 @@
 #include "lockstep/gradients/reducer.h"
 
 namespace lockstep {
+namespace {
+
+// Returns "shards 8 to 15 of 24".
+std::string NamesOf(const ShardRange& own, int64_t all) {
+  return own.end - own.begin == 1
+             ? absl::StrCat("shard ", own.begin, " of ", all)
+             : absl::StrCat("shards ", own.begin, " to ", own.end - 1, " of ",
+                            all);
+}
+
+}  // namespace
 
 ShardRange Gradients::shards() const {
   return exact_ == nullptr ? ShardRange() : exact_->own();
 }
 
-absl::Status Gradients::CheckParts(int parts) const {
-  if (exact_ == nullptr || parts % exact_->most() == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "a step has ", parts, parts == 1 ? " part" : " parts",
-      ", and should have a multiple of ", exact_->most(),
-      ", which are the most shards that a rank has of ", options_.shards,
-      ": pass the number of the batches' parts, if the loader has the same "
-      "shards"));
+absl::Status Gradients::BeginPart(int part, int64_t shard) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckPart(part));
+  if (exact_ != nullptr) LOCKSTEP_RETURN_IF_ERROR(CheckShard(part, shard));
+  return NextPart(part, exact_ == nullptr ? -1 : shard);
+}
+
+// Returns an error unless a part of this shard may come next.
+absl::Status Gradients::CheckShard(int part, int64_t shard) const {
+  const ShardRange own = exact_->own();
+  const int64_t next = own.begin + shards_come_;
+  const auto wrong = [&](const std::string& why) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "BeginPart(", part, ", ", shard, ") comes where ", why,
+        ". This rank has ", NamesOf(own, options_.shards),
+        ": give the loader as many shards as GradientsOptions::shards, and "
+        "call BeginPart(batch.part(), batch.shard()) for each of its parts"));
+  };
+  const bool goes_on = shard_ >= 0 && shard == shard_;
+  if (!goes_on && shard != (next < own.end ? next : -1)) {
+    return wrong(next < own.end
+                     ? absl::StrCat("shard ", next, " is next")
+                     : std::string("no shard is left, and -1 is next"));
+  }
+  const int64_t left = own.end - next - (goes_on || shard < 0 ? 0 : 1);
+  if (part + 1 < parts_ || left == 0) return absl::OkStatus();
+  return wrong(absl::StrCat("the step has no further part, and this rank has ",
+                            left, left == 1 ? " shard" : " shards", " left"));
 }
 
 absl::Status Gradients::CheckSums(const StepInput& input) const {
@@ -34,22 +65,16 @@ absl::Status Gradients::CheckSums(const StepInput& input) const {
       input.sums.size() % static_cast<size_t>(exact_->count()) == 0) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("there are ", input.sums.size(),
-                   " sums, and there should be as many for each of the ",
-                   exact_->count(), " shards of this rank"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "StepInput::sums has ", input.sums.size(),
+      " numbers, and should have a multiple of ", exact_->count(),
+      ": those of each shard of this rank, which has ",
+      NamesOf(exact_->own(), options_.shards), ", one shard after another"));
 }
 
-// Adds the gradients of a shard to those of the shards before, if this part is
-// its last one. Those of the last shard are added when their buckets travel.
-absl::Status Gradients::EndShard() {
-  const int64_t parts_of_shard = parts_ / exact_->most();
-  const int64_t shard = part_ / parts_of_shard;
-  if (shard < exact_->count()) {
-    const bool ends = (part_ + 1) % parts_of_shard == 0;
-    if (!ends || part_ + 1 == parts_) return absl::OkStatus();
-    return reducer_->AddShard(options_.find_culprit);
-  }
+// Returns an error if something was added in a part that has no rows.
+absl::Status Gradients::CheckEmptyPart() const {
+  if (shard_ >= 0) return absl::OkStatus();
   for (size_t i = 0; i < views_.size(); ++i) {
     const Buffer& gradient = views_[i].gradient;
     if (frozen_[i] || internal_gradients::AllAreZero(
@@ -58,22 +83,19 @@ absl::Status Gradients::EndShard() {
     }
     return absl::FailedPreconditionError(absl::StrCat(
         "the gradient of parameter '", views_[i].name,
-        "' is not 0 at the end "
-        "of part ",
-        part_,
-        ", in which this rank has no shard: add what rows "
-        "give in the part of their shard (Batch::shard), and nothing in parts "
-        "without rows"));
+        "' is not 0 at the end of part ", part_,
+        ", in which this rank has no shard: add what rows give in the part of "
+        "their shard, and nothing in parts without rows"));
   }
   return absl::OkStatus();
 }
 
 // Begins a step for which this rank has no data.
 absl::Status Gradients::PassShards() {
-  const auto parts = static_cast<int>(exact_->most());
-  LOCKSTEP_RETURN_IF_ERROR(BeginStep(parts));
-  for (int part = 0; part < parts; ++part) {
-    LOCKSTEP_RETURN_IF_ERROR(BeginPart(part));
+  LOCKSTEP_RETURN_IF_ERROR(BeginStep(static_cast<int>(exact_->count())));
+  for (int64_t i = 0; i < exact_->count(); ++i) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        BeginPart(static_cast<int>(i), exact_->own().begin + i));
   }
   return absl::OkStatus();
 }

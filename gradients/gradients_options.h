@@ -162,13 +162,14 @@ struct GradientsOptions {
 
   // ---- For the same bits on any number of ranks.
 
-  // The number of shards of each step, as CutOptions::shards has it: 2^n or
-  // 3 * 2^n, and at least one for each rank. If it is set, gradients, norms and
-  // sums are added up shard by shard, in an order that does not depend on the
-  // number of ranks (Gradients::BeginStep says how the trainer brings them).
-  // The shards' sums are f32, or f64 for gradients of that type. On a device it
-  // is UNIMPLEMENTED. 0: there are none, and the ranks' gradients are added up
-  // in the order of ranks.
+  // The number of shards of each step, which is CutOptions::shards of the
+  // loader: 2^n or 3 * 2^n, and at least one for each rank. If it is set,
+  // gradients and StepInput::sums are added up shard by shard, along a tree
+  // that does not depend on the number of ranks, and each BeginPart says the
+  // shard of its rows. Rank r of the group has the shards that ShardsOf (cut.h)
+  // deals to it. Their sums are f32, or f64 for gradients of that type. On a
+  // device, shards are UNIMPLEMENTED. 0: there are none, and what the ranks
+  // bring is added up in the order of ranks.
   int64_t shards = 0;
 };
 

@@ -20,6 +20,7 @@
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/work.h"
 #include "lockstep/gradients/control.h"
+#include "lockstep/gradients/exact_sum.h"
 #include "lockstep/gradients/gradients.h"
 #include "lockstep/gradients/marks.h"
 #include "lockstep/gradients/memory_place.h"
@@ -32,7 +33,8 @@ using internal_gradients::OverlapTrial;
 
 const OverlapDecision& Gradients::overlap() const { return trial_->decision(); }
 
-// Lets marks launch buckets from this part on, if it is the last one. The name
+// Lets marks launch buckets from this part on, if it is the last one, and with
+// shards has the last one of them, or comes after it. The name
 // of the step is not known before Average, so steps are counted. All ranks
 // have the same number of averages.
 void Gradients::LaunchFrom(int part) {
@@ -45,7 +47,10 @@ void Gradients::LaunchFrom(int part) {
                             call, options_.find_culprit);
     is_early_ = true;
   }
-  launches_.store(is_early_ && part + 1 == parts_, std::memory_order_relaxed);
+  const bool has_all_shards =
+      exact_ == nullptr || shards_come_ == exact_->count();
+  launches_.store(is_early_ && part + 1 == parts_ && has_all_shards,
+                  std::memory_order_relaxed);
 }
 
 void Gradients::MarkReady(int64_t parameter) {

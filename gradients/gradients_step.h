@@ -35,10 +35,10 @@ struct StepInput {
   // AverageUntilAllAreDone before the next one.
   bool has_more = true;
 
-  // Numbers that are added up over all ranks, such as losses. Average replaces
-  // them by their sums. With GradientsOptions::shards, they are those of each
-  // shard of this rank, one shard after another: 2 losses of 3 shards are 6
-  // numbers, of which the first 2 become the sums, and the others 0.
+  // Numbers that are added up over all ranks, such as losses. Average and AddUp
+  // replace them by their sums. With GradientsOptions::shards, they are those
+  // of each shard of this rank, one shard after another: 2 losses of 3 shards
+  // are 6 numbers, of which the first 2 become the sums, and the others 0.
   absl::Span<double> sums;
 
   // The name of the step, such as "step 3 of epoch 1", and the names of the

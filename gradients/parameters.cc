@@ -142,8 +142,8 @@ absl::Status CheckShards(const GradientsOptions& options, Device device) {
   if (options.shards == 0) return absl::OkStatus();
   if (!IsShardCount(options.shards)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "shards should be 0 (the ranks' gradients are added up in their "
-        "order), 2^n or 3 * 2^n, such as 8, 12, 16 or 24, and at most ",
+        "GradientsOptions::shards should be 0 (what ranks bring is added up in "
+        "their order), 2^n or 3 * 2^n, such as 8, 12, 16 or 24, and at most ",
         kMostShards, ", but got shards=", options.shards));
   }
   if (options.send_bf16) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -289,7 +290,10 @@ absl::Status Reducer::SetToZero() {
 absl::Status Reducer::Gather(Bucket& bucket) const {
   if (!bucket.is_copy) return absl::OkStatus();
   if (options_.exact != nullptr) {
-    if (bucket.shards < options_.exact->count()) AddShard(bucket);
+    // The means will take the gradients' place, so they are not set to 0.
+    if (bucket.shards < options_.exact->count()) {
+      AddShard(bucket, /*sets_to_zero=*/false);
+    }
     return absl::OkStatus();
   }
   const DType dtype = bucket.plan.dtype;
@@ -346,24 +350,23 @@ void Reducer::BeginShards() {
   not_finite_in_shards_ = -1;
 }
 
-absl::Status Reducer::AddShard(bool finds_not_finite) {
+void Reducer::AddShard(bool finds_not_finite) {
   if (finds_not_finite) not_finite_in_shards_ = FindNotFinite();
-  for (const auto& bucket : buckets_) AddShard(*bucket);
-  return SetToZero();
+  for (const auto& bucket : buckets_) AddShard(*bucket, /*sets_to_zero=*/true);
 }
 
-void Reducer::AddShard(Bucket& bucket) const {
+void Reducer::AddShard(Bucket& bucket, bool sets_to_zero) const {
   const BucketPlan& plan = bucket.plan;
   for (const Piece& piece : plan.pieces) {
-    const DType from_type = gradients_[piece.parameter].dtype;
-    const char* const from = GradientOf(piece);
-    char* const to = bucket.data + piece.offset * SizeOf(plan.dtype);
-    // All sums of a block stay in a cache.
+    const DType dtype = gradients_[piece.parameter].dtype;
+    // A block of the gradient and of all sums stays in a cache.
     for (int64_t at = 0; at < piece.count; at += kBlock) {
-      options_.exact->Add(bucket.shards, from_type,
-                          from + at * SizeOf(from_type),
-                          std::min(kBlock, piece.count - at), plan.dtype,
-                          to + at * SizeOf(plan.dtype), plan.count);
+      char* const from = GradientOf(piece) + at * SizeOf(dtype);
+      char* const to = bucket.data + (piece.offset + at) * SizeOf(plan.dtype);
+      const int64_t count = std::min(kBlock, piece.count - at);
+      options_.exact->Add(bucket.shards, dtype, from, count, plan.dtype, to,
+                          plan.count);
+      if (sets_to_zero) std::memset(from, 0, count * SizeOf(dtype));
     }
   }
   ++bucket.shards;

@@ -12,7 +12,7 @@
 //
 //   reducer.BeginShards();
 //   ...  // computes the gradients of a shard
-//   LOCKSTEP_RETURN_IF_ERROR(reducer.AddShard(/*finds_not_finite=*/false));
+//   reducer.AddShard(/*finds_not_finite=*/false);
 //   ...  // and those of the last one, which the bucket's collective adds
 //
 // Buckets may also travel earlier, while other gradients are computed:
@@ -105,10 +105,10 @@ class Reducer {
   // Begins the shards of a step.
   void BeginShards();
 
-  // Adds the gradients to those of this rank's shards before, and sets them to
-  // 0. Call it after each shard but the last one of this rank. If
+  // Adds the gradients that travel to those of this rank's shards before, and
+  // sets them to 0. Call it after each shard but the last one of the step. If
   // `finds_not_finite` is true, looks at them first.
-  absl::Status AddShard(bool finds_not_finite);
+  void AddShard(bool finds_not_finite);
 
   // Returns true if all gradients are 0 which that parameter has had in the
   // shards that were added.
@@ -207,7 +207,7 @@ class Reducer {
   Buffer BufferOf(const Bucket& bucket) const;
   absl::Status Gather(Bucket& bucket) const;
   int64_t CopiedBytesOf(const BucketPlan& plan) const;
-  void AddShard(Bucket& bucket) const;
+  void AddShard(Bucket& bucket, bool sets_to_zero) const;
   absl::Status Launch(Communicator& group, absl::string_view step,
                       const CallOptions& call, size_t number);
   void LaunchReady() ABSL_EXCLUSIVE_LOCKS_REQUIRED(launching_);

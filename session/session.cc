@@ -368,6 +368,11 @@ absl::StatusOr<Gradients*> Session::MakeGradients(
     std::vector<Parameter> parameters, GradientsOptions options) {
   LOCKSTEP_RETURN_IF_ERROR(CheckMake("MakeGradients"));
   Training& training = *training_;
+  if (options.shards != 0) {
+    return absl::UnimplementedError(
+        "the gradients of a session have no shards yet: leave out "
+        "GradientsOptions::shards, or make Gradients without the session");
+  }
   const auto number = static_cast<int64_t>(training.gradients.size());
   const std::string loss_scale = SectionOf(number, "gradients", "loss_scale");
   if (options.loss_scale.has_value()) {
