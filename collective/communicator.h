@@ -154,7 +154,8 @@ class Communicator final {
   // rank can add up by itself, along the same tree: the sums that ShardSumsOf
   // returns for its shards, one after another, each of out.count elements. In
   // place, `out` is the first of them. Only f32 and f64 are accepted, and no
-  // scale. Over nccl, it is UNIMPLEMENTED.
+  // scale. It is UNIMPLEMENTED over nccl, and over shm where hundreds of ranks
+  // bring more sums than it has room for.
   absl::StatusOr<Work> AllReduceShards(ConstBuffer in, Buffer out,
                                        absl::Span<const int64_t> shards,
                                        const CallOptions& options = {});

@@ -78,7 +78,10 @@ struct Operation {
   std::vector<int64_t> send_counts;
   std::vector<int64_t> recv_counts;
 
-  // A buffer that does not matter on this rank has no elements.
+  // A buffer that does not matter on this rank has no elements. In an
+  // all-reduce of shards, `in` has one or more sums of shards one after
+  // another, each as large as `out`: those that ShardSumsOf (shard_tree.h)
+  // returns for the shards of this rank.
   ConstBuffer in;
   Buffer out;
   std::optional<Stream> after;  // the work queued there comes first

@@ -222,6 +222,11 @@ class TransportBase {
   // nothing, and the others would wait for it.
   virtual absl::Status CheckSupported(const Operation& op) const = 0;
 
+  // Returns true if the transport does all-reduces of shards. Their data do not
+  // lie as those of other reductions (Operation::in), so a transport that does
+  // not say so gets none: the call is UNIMPLEMENTED.
+  virtual bool adds_shards() const { return false; }
+
   // Connects to the other ranks. Waits for them for any length of time. Called
   // once.
   virtual absl::Status Connect() = 0;
@@ -285,8 +290,9 @@ class Transport : public TransportBase {
   // Does a collective. Returns when this rank's output is complete, its input
   // is not needed any more, and the other ranks can end theirs even if this one
   // is then cancelled and destroyed. Applies op.scale, and divides for an
-  // average. Floats are reduced in the order of ranks, and f16 and bf16 are
-  // rounded once, so that all backends on the host give the same bits.
+  // average. Floats are reduced in the order of ranks, and shards along their
+  // tree; f16 and bf16 are rounded once. So all backends on the host give the
+  // same bits.
   // (perform.h does that for ranks that share memory. A transport that reduces
   // in another order says so in ConformanceOptions.)
   //

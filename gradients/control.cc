@@ -49,7 +49,8 @@ void Control::WriteMarks(const Marks& marks, bool each, bool is_first_rank) {
 
 // What is no sum is a whole number, so that it has the same bits in any shard.
 // It is in the first one.
-Buffer Control::AddUpShards(const StepInput& input) {
+void Control::AddUpShards(const StepInput& input) {
+  if (exact_ == nullptr) return;
   const size_t sums = CountSums(input);
   const auto count = static_cast<int64_t>(elements_.size());
   sums_.resize(exact_->slots() * count);
@@ -63,19 +64,17 @@ Buffer Control::AddUpShards(const StepInput& input) {
                 sums_.data(), /*stride=*/count);
   }
   std::copy_n(sums_.begin(), count, elements_.begin());
-  return lockstep::BufferOf(
-      absl::MakeSpan(sums_).first(exact_->sums() * count));
 }
 
-absl::StatusOr<Work> Control::AddUp(Communicator& group, const StepInput& input,
+absl::StatusOr<Work> Control::AddUp(Communicator& group,
                                     const CallOptions& call) {
-  const Buffer all = lockstep::BufferOf(elements_);
-  const Buffer shards = exact_ == nullptr ? Buffer() : AddUpShards(input);
-  if (group.size() == 1) return Work();
+  const Buffer all = BufferOf(elements_);
   if (exact_ == nullptr) {
     return group.AllReduce(all, all, ReduceOp::kSum, call);
   }
-  return group.AllReduceShards(shards, all, exact_->shards(), call);
+  const Buffer sums =
+      BufferOf(absl::MakeSpan(sums_).first(exact_->sums() * elements_.size()));
+  return group.AllReduceShards(sums, all, exact_->shards(), call);
 }
 
 StepResult Control::Read(const StepInput& input) const {

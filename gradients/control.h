@@ -31,9 +31,12 @@ class Control {
   // it is the first rank and has, and, if `each` is true, which ones.
   void WriteMarks(const Marks& marks, bool each, bool is_first_rank);
 
+  // Adds up the shards of this rank, which a rank alone needs, too.
+  void AddUpShards(const StepInput& input);
+
   // Adds up the elements over the ranks of the group, in place.
-  absl::StatusOr<Work> AddUp(Communicator& group, const StepInput& input,
-                             const CallOptions& call);
+  // Requires: AddUpShards was called.
+  absl::StatusOr<Work> AddUp(Communicator& group, const CallOptions& call);
 
   // Returns what all ranks have brought, and writes the sums to the input's.
   StepResult Read(const StepInput& input) const;
@@ -48,7 +51,6 @@ class Control {
 
  private:
   size_t CountSums(const StepInput& input) const;
-  Buffer AddUpShards(const StepInput& input);
 
   const ExactSum* const exact_;
   std::vector<double> elements_;

@@ -1,5 +1,11 @@
 // Tests of gradients that have the same bits on any number of ranks.
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
 #include <algorithm>
+#include <climits>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -49,13 +55,18 @@ struct Setting {
   std::string backend = "local";
   bool is_own = false;  // the gradients are in the trainer's memory
   bool overwrites = false;
-  bool frees = false;  // a parameter is frozen for some steps
+  bool discards = false;  // some steps are begun and thrown away before
+  bool finds_culprit = false;
+  bool skips_unused = false;
+  int64_t compare_every = 0;
 };
 
 // What a job must do in the same way.
 struct Task {
   int64_t shards = 24;    // in which steps are cut, whatever Setting::shards is
   int micro_batches = 1;  // of a shard
+  bool freezes = false;   // a parameter is frozen for some steps
+  bool scales = false;    // the loss
 };
 
 // One rank of a job.
@@ -67,11 +78,16 @@ class Trainer {
   absl::StatusOr<std::string> Train(Communicator& group) {
     LOCKSTEP_RETURN_IF_ERROR(Make(group));
     for (step_ = 0; step_ < kSteps; ++step_) {
-      if (setting_.frees && step_ % 4 == 1) {
+      if (task_.freezes && step_ % 4 == 1) {
         LOCKSTEP_RETURN_IF_ERROR(
             gradients_->SetFrozen("halves", step_ % 8 == 1));
       }
-      LOCKSTEP_RETURN_IF_ERROR(Step(group));
+      for (int thrown = 0; setting_.discards && thrown < step_ % 3; ++thrown) {
+        LOCKSTEP_RETURN_IF_ERROR(BeginStep(group, /*most_parts=*/1 + thrown));
+        LOCKSTEP_RETURN_IF_ERROR(gradients_->Discard());
+      }
+      LOCKSTEP_RETURN_IF_ERROR(BeginStep(group, /*most_parts=*/INT_MAX));
+      LOCKSTEP_RETURN_IF_ERROR(EndStep());
     }
     std::string all = digest_;
     for (const GradientView& view : gradients_->views()) {
@@ -105,6 +121,16 @@ class Trainer {
     options.bucket_bytes = setting_.bucket_bytes;
     options.overlap = setting_.overlap;
     options.overwrite = setting_.overwrites;
+    options.find_culprit = setting_.finds_culprit;
+    options.compare_every = setting_.compare_every;
+    if (setting_.skips_unused) {
+      options.unused = GradientsOptions::Unused::kSkip;
+    }
+    if (task_.scales) {
+      options.loss_scale = LossScale();
+      options.loss_scale->initial = 3;
+      options.loss_scale->growth_steps = 2;
+    }
     LOCKSTEP_ASSIGN_OR_RETURN(
         gradients_, Gradients::Create(group, std::move(parameters), options));
     return absl::OkStatus();
@@ -151,21 +177,20 @@ class Trainer {
     gradients_->MarkReady(0);
   }
 
-  absl::Status Step(Communicator& group) {
+  // Begins a step, and does its parts, or at most so many of them.
+  absl::Status BeginStep(Communicator& group, int most_parts) {
     ShardRange own = gradients_->shards();
     if (setting_.shards == 0) {
       own = {task_.shards * group.rank() / group.size(),
              task_.shards * (group.rank() + 1) / group.size()};
     }
-    const auto most =
+    const auto shards =
         static_cast<int>((task_.shards + group.size() - 1) / group.size());
-    LOCKSTEP_RETURN_IF_ERROR(gradients_->BeginStep(most * task_.micro_batches));
-    StepInput input;
-    input.weight = 0;
-    std::vector<double> sums(setting_.shards == 0 ? 2
-                                                  : 2 * (own.end - own.begin));
-    input.sums = absl::MakeSpan(sums);
-    for (int part = 0; part < most * task_.micro_batches; ++part) {
+    const int parts = shards * task_.micro_batches;
+    LOCKSTEP_RETURN_IF_ERROR(gradients_->BeginStep(parts));
+    weight_ = 0;
+    sums_.assign(setting_.shards == 0 ? 2 : 2 * (own.end - own.begin), 0);
+    for (int part = 0; part < std::min(parts, most_parts); ++part) {
       const int64_t i = part / task_.micro_batches;
       const int64_t shard = own.begin + i;
       LOCKSTEP_RETURN_IF_ERROR(
@@ -176,22 +201,36 @@ class Trainer {
       }
       AddRows(shard, part % task_.micro_batches, part == 0);
       if (part % task_.micro_batches > 0) continue;
-      input.weight = *input.weight + RowsOf(shard);
-      double* const of_shard = &sums[setting_.shards == 0 ? 0 : 2 * i];
+      weight_ += RowsOf(shard);
+      double* const of_shard = &sums_[setting_.shards == 0 ? 0 : 2 * i];
       Random random(RandomKey(step_, 77, shard));
       of_shard[0] += random.Normal();
       of_shard[1] += random.Normal() * 1e6;
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status EndStep() {
+    StepInput input;
+    input.weight = weight_;
+    std::vector<double> added_up = sums_;
+    input.sums = absl::MakeSpan(added_up);
+    LOCKSTEP_RETURN_IF_ERROR(gradients_->AddUp(input).status());
+    input.sums = absl::MakeSpan(sums_);
     LOCKSTEP_ASSIGN_OR_RETURN(const StepResult result,
                               gradients_->Average(input));
+    EXPECT_EQ(added_up, sums_);
     LOCKSTEP_RETURN_IF_ERROR(gradients_->ClipByNorm(0.5));
     absl::StrAppend(&digest_, result.weight, " ",
                     DigestOf(absl::StrCat(absl::Hex(Bits(result.norm)), " ",
-                                          absl::Hex(Bits(sums[0])), " ",
-                                          absl::Hex(Bits(sums[1]))))
+                                          absl::Hex(Bits(sums_[0])), " ",
+                                          absl::Hex(Bits(sums_[1]))))
                         .ToString(),
                     "\n");
-    Update();
+    for (const GradientView& view : gradients_->views()) {
+      if (view.frozen) continue;
+      absl::StrAppend(&digest_, DigestOf(Bytes(view.gradient)).ToString());
+    }
     return absl::OkStatus();
   }
 
@@ -201,18 +240,11 @@ class Trainer {
     return bits;
   }
 
-  void Update() {
-    for (size_t i = 0; i < gradients_->views().size(); ++i) {
-      const GradientView& view = gradients_->views()[i];
-      if (view.frozen) continue;
-      // The digest of all gradients is part of the result.
-      absl::StrAppend(&digest_, DigestOf(Bytes(view.gradient)).ToString());
-    }
-  }
-
   const Task task_;
   const Setting setting_;
   int64_t step_ = 0;
+  int64_t weight_ = 0;
+  std::vector<double> sums_;
   std::string digest_;
   std::vector<float> large_ = std::vector<float>(10'007);
   std::vector<Float16> halves_ = std::vector<Float16>(4'099);
@@ -241,35 +273,57 @@ std::string DigestOn(int ranks, const Task& task, Setting setting) {
 
 class ExactGradients : public testing::TestWithParam<Task> {};
 
-INSTANTIATE_TEST_SUITE_P(Tasks, ExactGradients,
-                         testing::Values(Task{4, 1}, Task{12, 1}, Task{12, 2},
-                                         Task{24, 1}),
-                         [](const auto& info) {
-                           return absl::StrCat(info.param.shards, "Shards",
-                                               info.param.micro_batches,
-                                               "MicroBatches");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Tasks, ExactGradients,
+    testing::Values(Task{4}, Task{12}, Task{12, 2}, Task{24}, Task{16, 3},
+                    Task{1, 2}, Task{12, 1, /*freezes=*/true},
+                    Task{6, 2, /*freezes=*/false, /*scales=*/true}),
+    [](const auto& info) {
+      const Task& task = info.param;
+      return absl::StrCat(task.shards, "Shards", task.micro_batches,
+                          "MicroBatches", task.freezes ? "Frozen" : "",
+                          task.scales ? "Scaled" : "");
+    });
+
+Setting RandomSetting(const Task& task, const std::string& backend,
+                      Random& random) {
+  Setting setting;
+  setting.shards = task.shards;
+  setting.backend = backend;
+  setting.bucket_bytes = random.Below(2) * (32 << 10);
+  constexpr Overlap kOverlaps[] = {Overlap::kOff, Overlap::kOn, Overlap::kAuto};
+  setting.overlap = kOverlaps[random.Below(3)];
+  setting.is_own = random.Below(2) == 0;
+  setting.overwrites = random.Below(2) == 0;
+  setting.discards = random.Below(2) == 0;
+  setting.finds_culprit = random.Below(2) == 0;
+  setting.skips_unused = random.Below(2) == 0;
+  setting.compare_every = random.Integer(0, 3);
+  return setting;
+}
+
+std::string Describe(const Setting& setting) {
+  return absl::StrCat(
+      "over ", setting.backend, ", bucket_bytes ", setting.bucket_bytes,
+      ", overlap ", static_cast<int>(setting.overlap), ", own ", setting.is_own,
+      ", overwrites ", setting.overwrites, ", discards ", setting.discards,
+      ", finds_culprit ", setting.finds_culprit, ", skips_unused ",
+      setting.skips_unused, ", compare_every ", setting.compare_every);
+}
 
 // The reference has one rank alone, which adds up in a single bucket.
 TEST_P(ExactGradients, HaveTheSameBitsOnAnyNumberOfRanks) {
   const Task& task = GetParam();
-  Setting setting;
-  setting.shards = task.shards;
-  const std::string expected = DigestOn(1, task, setting);
+  Setting alone;
+  alone.shards = task.shards;
+  const std::string expected = DigestOn(1, task, alone);
   const int most = static_cast<int>(std::min<int64_t>(8, task.shards));
   Random random(1);
   for (int ranks = 1; ranks <= most; ++ranks) {
     for (const char* const backend : {"local", "shm", "tcp"}) {
-      setting.backend = backend;
-      setting.bucket_bytes = random.Below(2) * (32 << 10);
-      setting.overlap = random.Below(2) == 0 ? Overlap::kOff : Overlap::kOn;
-      setting.is_own = random.Below(2) == 0;
-      setting.overwrites = random.Below(2) == 0;
+      const Setting setting = RandomSetting(task, backend, random);
       EXPECT_EQ(DigestOn(ranks, task, setting), expected)
-          << ranks << " ranks over " << backend << ", bucket_bytes "
-          << setting.bucket_bytes << ", overlap "
-          << (setting.overlap == Overlap::kOn) << ", own " << setting.is_own
-          << ", overwrites " << setting.overwrites;
+          << ranks << " ranks " << Describe(setting);
     }
   }
 }
@@ -283,28 +337,17 @@ TEST(ExactGradients, HaveTheBitsOfThisDigest) {
 
 // Without shards, the same job must differ on some of these numbers, or else
 // the test above shows nothing.
-TEST_P(ExactGradients, DifferInTheOrderOfRanks) {
-  const Task& task = GetParam();
-  Setting setting;
-  setting.shards = 0;
-  std::vector<std::string> digests;
-  for (const int ranks : {1, 2, 4}) {
-    digests.push_back(DigestOn(ranks, task, setting));
-  }
-  EXPECT_NE(digests[0], digests[1]) << "VACUOUS";
-  EXPECT_NE(digests[1], digests[2]) << "VACUOUS";
-}
-
-TEST(ExactGradients, FrozenParametersStayOut) {
-  const Task task = {12, 1};
-  Setting setting;
-  setting.shards = 12;
-  setting.frees = true;
-  const std::string expected = DigestOn(1, task, setting);
-  for (const int ranks : {2, 3, 5}) {
-    setting.bucket_bytes = ranks == 3 ? 32 << 10 : 0;
-    setting.overlap = ranks == 5 ? Overlap::kOn : Overlap::kOff;
-    EXPECT_EQ(DigestOn(ranks, task, setting), expected) << ranks;
+TEST(ExactGradients, DifferInTheOrderOfRanks) {
+  for (const int64_t shards : {4, 12, 24}) {
+    const Task task = {shards};
+    Setting setting;
+    setting.shards = 0;
+    std::vector<std::string> digests;
+    for (const int ranks : {1, 2, 4}) {
+      digests.push_back(DigestOn(ranks, task, setting));
+    }
+    EXPECT_NE(digests[0], digests[1]) << "VACUOUS";
+    EXPECT_NE(digests[1], digests[2]) << "VACUOUS";
   }
 }
 
@@ -363,6 +406,67 @@ TEST(ExactGradients, AreAddedUpAlongTheTree) {
     });
   }
 }
+
+// A trainer that overwrites may set -0, and one that adds can't.
+TEST(ExactGradients, NegativeZerosCountAsZeros) {
+  for (const int ranks : {1, 2, 3, 6}) {
+    OnRanks(ranks, [&](Communicator& group) -> absl::Status {
+      Single single;
+      GradientsOptions options;
+      options.overwrite = true;
+      LOCKSTEP_RETURN_IF_ERROR(single.Make(group, options));
+      const int parts = 6 / ranks;
+      LOCKSTEP_RETURN_IF_ERROR(single.gradients->BeginStep(parts));
+      for (int part = 0; part < parts; ++part) {
+        LOCKSTEP_RETURN_IF_ERROR(single.gradients->BeginPart(
+            part, single.gradients->shards().begin + part));
+        for (float& each : single.gradient) {
+          each = part == 0 ? -0.0F : each + -0.0F;
+        }
+        single.gradients->MarkReady(0);
+      }
+      LOCKSTEP_RETURN_IF_ERROR(single.Average().status());
+      EXPECT_FALSE(std::signbit(single.gradient[0])) << ranks << " ranks";
+      std::vector<double> sums(parts, -0.0);
+      StepInput input;
+      input.weight = 1;
+      input.sums = absl::MakeSpan(sums);
+      LOCKSTEP_RETURN_IF_ERROR(single.gradients->AddUp(input).status());
+      EXPECT_FALSE(std::signbit(sums[0])) << ranks << " ranks";
+      return absl::OkStatus();
+    });
+  }
+}
+
+#if defined(__x86_64__)
+// The trainer's thread flushes subnormal values to 0, which the transports'
+// threads do not. On one rank, this thread adds up all: a - (a - tiny) + a,
+// where `tiny` is subnormal.
+TEST(ExactGradients, ModesOfTheThreadHaveNoInfluence) {
+  constexpr uint32_t kBits[] = {0x01000000, 0x80fffffe, 0x01000000, 0, 0, 0};
+  for (const int ranks : {1, 2, 3, 6}) {
+    OnRanks(ranks, [&](Communicator& group) -> absl::Status {
+      Single single;
+      LOCKSTEP_RETURN_IF_ERROR(single.Make(group));
+      const unsigned before = _mm_getcsr();
+      _mm_setcsr(before | 0x8040);
+      absl::Status status = single.Parts(6 / ranks, [&](int64_t shard) {
+        float value = 0;
+        std::memcpy(&value, &kBits[shard], sizeof(value));
+        return value;
+      });
+      StepInput input;
+      input.weight = group.rank() == 0 ? 1 : 0;
+      if (status.ok()) status = single.gradients->Average(input).status();
+      _mm_setcsr(before);
+      uint32_t sum = 0;
+      std::memcpy(&sum, &single.gradient[0], sizeof(sum));
+      EXPECT_EQ(sum, 0x01000001) << ranks << " ranks";
+      return status;
+    });
+  }
+}
+#endif
 
 // Ranks whose data has ended answer with zeros.
 TEST(ExactGradients, RanksMayHaveFewerSteps) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "lockstep/base/dtype.h"
@@ -20,13 +21,19 @@ ExactSum::ExactSum(int64_t shards, int64_t ranks, int64_t rank) {
     shards_.push_back(run.end - run.begin);
     if (each == rank) own_ = run;
   }
-  int64_t waiting = 0;
-  for (int64_t end = own_.begin + 1; end <= own_.end; ++end) {
-    const auto after =
-        static_cast<int64_t>(ShardSumsOf(shards, {own_.begin, end}).size());
-    places_.push_back({waiting, waiting + 1 - after});
-    waiting = after;
-    slots_ = std::max(slots_, waiting);
+  std::vector<ShardRange> sums;
+  for (int64_t shard = own_.begin; shard < own_.end; ++shard) {
+    Place place = {static_cast<int64_t>(sums.size()), 0};
+    sums.push_back({shard, shard + 1});
+    while (sums.size() > 1) {
+      const ShardRange both = {sums[sums.size() - 2].begin, shard + 1};
+      if (!IsShardSum(shards, both)) break;
+      sums.pop_back();
+      sums.back() = both;
+      ++place.joins;
+    }
+    places_.push_back(place);
+    slots_ = std::max(slots_, static_cast<int64_t>(sums.size()));
   }
 }
 
@@ -39,7 +46,9 @@ void ExactSum::Add(int64_t shard, DType from_type, const void* from,
     return static_cast<char*>(slots) + k * bytes;
   };
   if (place.joins == 0) {
-    Convert(from_type, from, to_type, slot(place.slot), count);
+    // Added to 0, as those are that come to other sums: -0 becomes 0 in both.
+    std::memset(slot(place.slot), 0, count * SizeOf(to_type));
+    internal_gradients::Add(from_type, from, to_type, slot(place.slot), count);
     return;
   }
   internal_gradients::Add(from_type, from, to_type, slot(place.slot - 1),

@@ -46,9 +46,9 @@ class ExactSum {
   }
 
   // Adds the values of this rank's shard number `shard`, counted from 0, to the
-  // sums. Slot k begins k * stride elements behind `slots`.
-  // Requires: the shards before it were added. `to_type` is kF64, or it is kF32
-  // and `from_type` is not kF64.
+  // sums. A value of -0 counts as 0. Slot k begins k * stride elements behind
+  // `slots`. Requires: the shards before it were added. `to_type` is kF64, or
+  // it is kF32 and `from_type` is not kF64.
   void Add(int64_t shard, DType from_type, const void* from, int64_t count,
            DType to_type, void* slots, int64_t stride) const;
 

@@ -170,6 +170,7 @@ absl::Status Gradients::Join(Communicator& group, const Fingerprint& layout) {
                     "same ranks that moves the host's memory");
   }
   LOCKSTEP_RETURN_IF_ERROR(same);
+  if (exact_ != nullptr) LOCKSTEP_RETURN_IF_ERROR(TryShards());
   std::vector<Buffer> gradients;
   for (const GradientView& view : views_) gradients.push_back(view.gradient);
   LOCKSTEP_RETURN_IF_ERROR(reducer_->Adopt(
@@ -390,11 +391,11 @@ absl::Status Gradients::CheckMarks(const StepInput& input) {
 }
 
 absl::StatusOr<StepResult> Gradients::Average(const StepInput& input) {
-  const absl::Status allowed = CheckStep(input);
+  absl::Status allowed = CheckStep(input);
+  if (allowed.ok()) allowed = EndPart();
   if (!allowed.ok()) {
     return Annotate(allowed, absl::StrCat("in ", NameOf(input)));
   }
-  LOCKSTEP_RETURN_IF_ERROR(EndPart());
   ++averages_;
   if (options_.compare_every > 0 && averages_ % options_.compare_every == 0) {
     LOCKSTEP_RETURN_IF_ERROR(
@@ -449,8 +450,10 @@ absl::StatusOr<StepResult> Gradients::AddUp(const StepInput& input) {
 
 absl::StatusOr<Work> Gradients::IssueControl(const StepInput& input,
                                              absl::string_view more) {
+  control_->AddUpShards(input);
+  if (is_alone()) return Work();
   return control_->AddUp(
-      host_group(), input,
+      host_group(),
       Call(absl::StrCat(NameOf(input), input.sum_names.empty() ? "" : ": ",
                         input.sum_names, more)));
 }
@@ -532,8 +535,9 @@ absl::StatusOr<std::string> Gradients::DescribeNotFinite(
   const auto first = std::find_if(culprits.begin(), culprits.end(),
                                   [](int64_t each) { return each >= 0; });
   if (first == culprits.end()) {
-    return absl::StrCat("in ", step,
-                        ", the sum over ranks of the gradients of parameter '",
+    return absl::StrCat("in ", step, ", the sum over ",
+                        exact_ == nullptr ? "ranks" : "shards",
+                        " of the gradients of parameter '",
                         views_[parameter].name, "' is too large");
   }
   return absl::StrCat("in ", step, ", the gradient of parameter '",

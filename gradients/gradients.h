@@ -180,7 +180,8 @@ class Gradients {
   // are of that shard, or for an empty part, whose shard is -1. A loader with
   // as many shards says so (Batch::shard). A step has parts of each shard of
   // this rank, in their order, and empty parts come last. The gradients are 0
-  // at the beginning of each shard.
+  // at the beginning of each shard, except for the first one if the trainer
+  // overwrites.
   absl::Status BeginPart(int part, int64_t shard);
 
   // Returns the shards of this rank. Without GradientsOptions::shards, these
@@ -222,7 +223,8 @@ class Gradients {
   // Only Average of these Gradients is answered. If other ranks need this one
   // for a collective of the trainer's own, they are told its name. Where a step
   // averages several Gradients, `update` of the first calls BeginStep and
-  // Average of the others, with the weight 0.
+  // Average of the others, with the weight 0, and with shards BeginPart between
+  // them.
   //   INVALID_ARGUMENT  there is no `update`, or `input` has a name
   //   OUT_OF_RANGE      that of Average; a trainer whose loop goes on after it
   //                     calls this again
@@ -347,6 +349,7 @@ class Gradients {
   absl::Status CheckShard(int part, int64_t shard) const;
   absl::Status CheckSums(const StepInput& input) const;
   absl::Status CheckEmptyPart() const;
+  absl::Status TryShards();
   absl::Status PassShards();
 
   // ---- Overlap (gradients_overlap.cc).

@@ -3,12 +3,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/shard_tree.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/work.h"
 #include "lockstep/gradients/arithmetic.h"
 #include "lockstep/gradients/exact_sum.h"
 #include "lockstep/gradients/gradients.h"
@@ -70,6 +73,17 @@ absl::Status Gradients::CheckSums(const StepInput& input) const {
       " numbers, and should have a multiple of ", exact_->count(),
       ": those of each shard of this rank, which has ",
       NamesOf(exact_->own(), options_.shards), ", one shard after another"));
+}
+
+// Adds up a number, so that a group which can't add up shards says so before
+// the first step.
+absl::Status Gradients::TryShards() {
+  std::vector<double> sums(exact_->sums(), 1);
+  const Buffer in = BufferOf(sums);
+  Buffer out = in;
+  out.count = 1;
+  return lockstep::Wait(host_group().AllReduceShards(in, out, exact_->shards(),
+                                                     Call("the shards")));
 }
 
 // Returns an error if something was added in a part that has no rows.

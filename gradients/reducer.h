@@ -76,8 +76,8 @@ class Reducer {
 
   // Takes the gradients of all parameters. Those without `data` get memory of
   // the Reducer, which it writes to `data`. Also allocates what any plan needs
-  // for copies: a rank alone sends nothing, and needs none. All ranks of the
-  // group call it. Called once.
+  // for copies: a rank alone sends nothing, and needs some for shards alone.
+  // All ranks of the group call it. Called once.
   absl::Status Adopt(Communicator& group, Communicator& host_group,
                      const CallOptions& call, absl::Span<Buffer> gradients);
 
@@ -139,7 +139,8 @@ class Reducer {
   // Adds up the gradients on the host over the ranks, and divides them by a
   // number. It does so bucket by bucket, so that each is divided while it is in
   // a cache. Buckets that have been launched are not launched again. A rank
-  // alone only divides. After an error, no collective is pending.
+  // alone only divides, after it has added up its shards, if there are any.
+  // After an error, no collective is pending.
   absl::StatusOr<Division> Average(Communicator& group, absl::string_view step,
                                    const CallOptions& call, double divisor);
 

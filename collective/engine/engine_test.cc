@@ -534,6 +534,19 @@ class EngineWithoutReceipts : public testing::Test {
   float value_[3] = {};
 };
 
+// Data of an all-reduce of shards lie in another way than those of other
+// reductions, so a transport that was written before there was one gets none.
+TEST_F(EngineWithoutReceipts, ShardsAreForTransportsThatSaySo) {
+  Join(2);
+  const Buffer buffer = BufferOf(absl::MakeSpan(value_, 1));
+  const std::vector<int64_t> shards = {1, 1};
+  EXPECT_THAT(
+      ranks_[0]->AllReduceShards(buffer, buffer, shards),
+      StatusIs(absl::StatusCode::kUnimplemented,
+               HasSubstr("loose does not add up shards: use a group of local, "
+                         "shm or tcp")));
+}
+
 // A transport whose function of the name `throws` throws on rank 1.
 // Thread-safety: thread-safe.
 template <typename Exception>

@@ -144,8 +144,15 @@ absl::Status Group::CheckSupported(const Operation& op) {
     }
   }
   if (exchange_ != nullptr) return Exchange::CheckSupported(op);
-  return CatchAll("the transport",
-                  [&] { return transport_->CheckSupported(op); });
+  return CatchAll("the transport", [&]() -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(transport_->CheckSupported(op));
+    if (op.kind != OpKind::kAllReduceShards || transport_->adds_shards()) {
+      return absl::OkStatus();
+    }
+    return absl::UnimplementedError(absl::StrCat(
+        transport_->name(),
+        " does not add up shards: use a group of local, shm or tcp"));
+  });
 }
 
 absl::StatusOr<std::unique_ptr<RankMemory>> Group::Allocate(int64_t bytes) {

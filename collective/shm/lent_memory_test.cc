@@ -60,7 +60,7 @@ TEST_P(LentMemoryOfSize, GivesTheResultsOfSlots) {
     for (uint64_t number = 1; number <= 300; ++number) {
       Job job;
       job.number = number;
-      job.kind = kCollectives[number % std::size(kCollectives)];
+      job.kind = kWithShards[number % std::size(kWithShards)];
       job.dtype = kAllDTypes[random() % std::size(kAllDTypes)];
       job.op = Reduces(job.kind) ? ReduceOp::kMax : ReduceOp::kSum;
       job.root = static_cast<int>(random() % ranks.size());

@@ -33,6 +33,7 @@ class Over : public Transport {
       : context_(context), shm_(std::move(shm)), one_stays_of_(one_stays_of) {}
 
   absl::string_view name() const override { return shm_->name(); }
+  bool adds_shards() const override { return shm_->adds_shards(); }
   absl::Status CheckSupported(const Operation& op) const override {
     return shm_->CheckSupported(op);
   }

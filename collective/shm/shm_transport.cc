@@ -59,6 +59,7 @@ class ShmTransport : public Transport {
   ~ShmTransport() override { lent_->DropAll(); }
 
   absl::string_view name() const override { return "shm"; }
+  bool adds_shards() const override { return true; }
   absl::Status CheckSupported(const Operation& op) const override;
   absl::Status Connect() override;
   absl::StatusOr<std::unique_ptr<RankMemory>> Allocate(int64_t bytes) override {

@@ -31,6 +31,7 @@
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/rendezvous/store.h"
 #include "lockstep/collective/shm/shm_neighbourhood.h"
+#include "lockstep/collective/shm/slot_plan.h"
 #include "lockstep/collective/testing/transport_testing.h"
 
 namespace lockstep::internal_collective {
@@ -51,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ShmTransportOfSize,
 TEST_P(ShmTransportOfSize, DoesEveryKindWithAnyCount) {
   Ranks ranks(GetParam(), MakeShmTransport);
   Job job;
-  for (const OpKind kind : kCollectives) {
+  for (const OpKind kind : kWithShards) {
     job.kind = kind;
     // Counts around the limit of small operations for some number of ranks, and
     // around the size of a slot.
@@ -65,6 +66,20 @@ TEST_P(ShmTransportOfSize, DoesEveryKindWithAnyCount) {
       RunAndCheck(ranks, job);
     }
   }
+}
+
+// A slot has 8192 cache lines.
+TEST(SlotPlan, HasRoomForSumsOfManyRanks) {
+  EXPECT_TRUE(SlotPlan::HasRoom(/*size=*/1024, /*most_inputs=*/8));
+  EXPECT_FALSE(SlotPlan::HasRoom(1024, 9));
+  EXPECT_TRUE(SlotPlan::HasRoom(2, 4096));
+  Operation op;
+  op.kind = OpKind::kAllReduceShards;
+  op.out.count = 1 << 20;
+  SlotPlan plan;
+  plan.Set(op, /*rank=*/3, /*size=*/1024, /*most_inputs=*/8);
+  EXPECT_EQ(plan.region, 64);
+  EXPECT_EQ(plan.give.size(), 1024u);
 }
 
 TEST_P(ShmTransportOfSize, DoesWhatNeedsManySteps) {
@@ -145,7 +160,7 @@ TEST_P(ShmTransportOfSize, RunsAnySequencePostedOrNot) {
     for (uint64_t number = 1; number <= 2000; ++number) {
       Job job;
       job.number = number;
-      job.kind = kCollectives[common() % std::size(kCollectives)];
+      job.kind = kWithShards[common() % std::size(kWithShards)];
       job.dtype = kAllDTypes[common() % std::size(kAllDTypes)];
       job.op = Reduces(job.kind) ? ReduceOp::kMax : ReduceOp::kSum;
       job.root = static_cast<int>(common() % ranks.size());
@@ -449,7 +464,7 @@ int WaitFor(pid_t child) {
 std::vector<Job> SomeOfAllKinds() {
   std::vector<Job> jobs;
   Job job;
-  for (const OpKind kind : kCollectives) {
+  for (const OpKind kind : kWithShards) {
     for (const int64_t count : {0, 1, 1000, 300000}) {
       job.kind = kind;
       job.count = count;

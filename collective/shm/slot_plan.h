@@ -2,7 +2,7 @@
 // ranks' slots, and in which step. It is arithmetic alone: no memory is
 // touched.
 //
-//   plan.Set(op, rank, size);
+//   plan.Set(op, rank, size, /*most_inputs=*/1);
 //   for (int64_t k = 0; k < plan.steps; ++k) {
 //     const Slice chunk = plan.ChunkOf(plan.give[0], k);
 //     ...  // puts that chunk of op.in into the slot

@@ -5,7 +5,7 @@
 // it. All of that goes in pieces, so that one piece is reduced while others
 // travel.
 //
-//   const PartsPlan plan(op, rank, size);
+//   const PartsPlan plan(op, rank, size, /*inputs=*/size);
 //   for (int64_t k = 0; k < plan.rounds; ++k) {
 //     const Slice piece = plan.PieceOf(k);
 //     ...  // makes the result of that piece
@@ -33,7 +33,8 @@ int64_t PieceBytes(int64_t inputs);
 
 // The plan of one operation. It is arithmetic alone: no memory is touched.
 //
-// Requires: the operation is a broadcast, all-reduce, reduce or reduce-scatter.
+// Requires: the operation is a broadcast, all-reduce, all-reduce of shards,
+// reduce or reduce-scatter.
 // Guarantees: parts and rounds are the same on all ranks.
 // Thread-safety: immutable.
 struct PartsPlan {

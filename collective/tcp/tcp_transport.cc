@@ -30,8 +30,8 @@ namespace {
 using Use = TcpConnections::Use;
 
 // If the inputs of all ranks have together no more bytes than these, each rank
-// (or the root) reduces all of them, since that needs one step only. Two ranks
-// always do so, since that sends no more bytes than any other way.
+// (or the root) reduces all of them, since that needs one step only. Two inputs
+// always go this way, since it sends no more bytes than any other one.
 constexpr int64_t kSmallBytes = 64 << 10;
 // Post sends no more bytes than these, which a connection has room for as a
 // rule.
@@ -74,6 +74,7 @@ class TcpTransport : public Transport {
         inputs_(context.size) {}
 
   absl::string_view name() const override { return "tcp"; }
+  bool adds_shards() const override { return true; }
   absl::Status CheckSupported(const Operation& op) const override {
     return CheckOnHost(name(), op);
   }

@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, TcpTransportOfSize,
 TEST_P(TcpTransportOfSize, DoesEveryKindWithAnyCount) {
   TcpRanks ranks(GetParam());
   Job job;
-  for (const OpKind kind : kCollectives) {
+  for (const OpKind kind : kWithShards) {
     job.kind = kind;
     // Counts around the limit of small operations for some number of ranks, and
     // around the size of a piece.
@@ -167,7 +167,7 @@ TEST_P(TcpTransportOfSize, RunsAnySequencePostedOrNot) {
     for (uint64_t number = 1; number <= 300; ++number) {
       Job job;
       job.number = number;
-      job.kind = kCollectives[random() % std::size(kCollectives)];
+      job.kind = kWithShards[random() % std::size(kWithShards)];
       job.dtype = kAllDTypes[random() % std::size(kAllDTypes)];
       job.op = Reduces(job.kind) ? ReduceOp::kMax : ReduceOp::kSum;
       job.root = static_cast<int>(random() % ranks.size());
@@ -754,7 +754,7 @@ int WaitFor(pid_t child) {
 TEST(TcpTransport, JoinsProcesses) {
   std::vector<Job> jobs;
   Job job;
-  for (const OpKind kind : kCollectives) {
+  for (const OpKind kind : kWithShards) {
     for (const int64_t count : {0, 1, 1000, 300000}) {
       job.kind = kind;
       job.count = count;

@@ -49,7 +49,8 @@ struct ConformanceOptions {
   // ranks and all runs get the same bits.
   bool reduces_in_rank_order = true;
 
-  // If false, all-reduces of shards must be UNIMPLEMENTED.
+  // If false, all-reduces of shards must be UNIMPLEMENTED, as they are unless
+  // TransportBase::adds_shards returns true.
   bool adds_shards = true;
 };
 

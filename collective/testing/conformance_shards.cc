@@ -176,6 +176,12 @@ void ExpectShardRefusals(Communicator& rank) {
             "in should have 8 elements, those of out for each of the 2 sums "
             "that ShardSumsOf returns for this rank's shards, but has 4");
   }
+  if (size == 5) {
+    std::vector<float> eight(8);
+    refused(BufferOf(absl::MakeSpan(eight)),
+            BufferOf(absl::MakeSpan(eight).subspan(4)),
+            "in and out overlap, and are not in place");
+  }
   with_all(8);
   if (size > 1 && size < 8) return;
   CallOptions options;

@@ -11,8 +11,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/float16.h"
+#include "lockstep/base/shard_tree.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/reduce.h"
+#include "lockstep/collective/reduction_inputs.h"
 
 namespace lockstep::internal_collective {
 
@@ -37,7 +39,26 @@ std::string Job::ToString() const {
                       in_place ? ", in place" : "", uneven ? ", uneven" : "");
 }
 
+Job Job::Fitting() const {
+  Job job = *this;
+  if (kind == OpKind::kAllReduceShards) {
+    job.dtype = SizeOf(dtype) == 8 ? DType::kF64 : DType::kF32;
+    job.op = ReduceOp::kSum;
+    job.scale = 1;
+  }
+  return job;
+}
+
 namespace {
+
+// Returns the numbers of shards of the ranks. Some ranks have several sums.
+std::vector<int64_t> ShardsOf(const Job& job, int size) {
+  int64_t all = job.uneven ? 3 : 4;
+  while (all < 3 * size) all *= 2;
+  std::vector<int64_t> shards(size, 2);
+  shards[job.number % size] += all - 2 * size;
+  return shards;
+}
 
 // Returns the number of elements that rank `from` gives to rank `to`, for kinds
 // with several parts.
@@ -116,6 +137,13 @@ Bytes InputOf(const Job& job, int rank, int size) {
       if (rank != job.root) return {};
       count = Sum(PartsOf(job, size), size);
       break;
+    case OpKind::kAllReduceShards: {
+      const std::vector<int64_t> shards = ShardsOf(job, size);
+      const int64_t first = Sum(shards, rank);
+      count *= static_cast<int64_t>(
+          ShardSumsOf(Sum(shards, size), {first, first + shards[rank]}).size());
+      break;
+    }
     case OpKind::kAllToAll:
       count = 0;
       for (int to = 0; to < size; ++to) count += PartOf(job, rank, to);
@@ -154,6 +182,23 @@ Bytes OutputOf(const Job& job, int rank, const std::vector<Bytes>& inputs) {
       if (job.kind != OpKind::kReduceScatter) return out;
       return Slice(out, rank * job.count, job.count, width);
     }
+    case OpKind::kAllReduceShards: {
+      Operation op;
+      op.kind = job.kind;
+      op.dtype = job.dtype;
+      op.recv_counts = ShardsOf(job, size);
+      ReductionInputs in(size);
+      in.Begin(op);
+      for (int from = 0; from < size; ++from) {
+        for (int64_t i = 0; i < in.CountOf(from); ++i) {
+          in.At(from, i) = inputs[from].data() + i * job.count * width;
+        }
+      }
+      out.resize(job.count * width);
+      void* const outs[] = {out.data()};
+      in.Reduce(op, job.count, outs);
+      return out;
+    }
     case OpKind::kBroadcast:
       return inputs[job.root];
     case OpKind::kAllGather:
@@ -182,15 +227,18 @@ Bytes OutputOf(const Job& job, int rank, const std::vector<Bytes>& inputs) {
 
 std::vector<Bytes> InputsOf(const Job& job, int size) {
   std::vector<Bytes> inputs;
-  for (int i = 0; i < size; ++i) inputs.push_back(InputOf(job, i, size));
+  for (int i = 0; i < size; ++i) {
+    inputs.push_back(InputOf(job.Fitting(), i, size));
+  }
   return inputs;
 }
 
-Part::Part(const Job& job, int rank, const std::vector<Bytes>& inputs)
-    : job_(job),
+Part::Part(const Job& any, int rank, const std::vector<Bytes>& inputs)
+    : job_(any.Fitting()),
       rank_(rank),
       in_(inputs[rank]),
-      expected_(OutputOf(job, rank, inputs)) {
+      expected_(OutputOf(job_, rank, inputs)) {
+  const Job& job = job_;
   const int64_t width = SizeOf(job.dtype);
   const int size = static_cast<int>(inputs.size());
   op_.kind = job.kind;
@@ -214,6 +262,9 @@ Part::Part(const Job& job, int rank, const std::vector<Bytes>& inputs)
       out_at = Sum(parts, rank);
       op_.send_counts = parts;
       break;
+    case OpKind::kAllReduceShards:
+      op_.recv_counts = ShardsOf(job, size);
+      break;
     case OpKind::kAllToAll:
       for (int i = 0; i < size; ++i) {
         op_.send_counts.push_back(PartOf(job, rank, i));
@@ -225,7 +276,8 @@ Part::Part(const Job& job, int rank, const std::vector<Bytes>& inputs)
   }
   if (job.kind != OpKind::kAllReduce && job.kind != OpKind::kBarrier &&
       job.kind != OpKind::kAllGather && job.kind != OpKind::kAllToAll &&
-      job.kind != OpKind::kReduceScatter) {
+      job.kind != OpKind::kReduceScatter &&
+      job.kind != OpKind::kAllReduceShards) {
     op_.root = job.root;
   }
   const int64_t in_count = static_cast<int64_t>(in_.size()) / width;

@@ -65,7 +65,8 @@ class RanksOf {
 
 using Ranks = RanksOf<Transport>;
 
-// A collective, in the values that all ranks have in common.
+// A collective, in the values that all ranks have in common. An all-reduce of
+// shards is a sum of f32 or f64, whatever the other values are.
 struct Job {
   OpKind kind = OpKind::kBarrier;
   DType dtype = DType::kF32;
@@ -78,12 +79,20 @@ struct Job {
   uint64_t number = 1;
 
   std::string ToString() const;
+  Job Fitting() const;  // with values that its kind accepts
 };
 
 inline constexpr OpKind kCollectives[] = {
     OpKind::kAllReduce,     OpKind::kReduce,   OpKind::kBroadcast,
     OpKind::kAllGather,     OpKind::kGather,   OpKind::kScatter,
     OpKind::kReduceScatter, OpKind::kAllToAll, OpKind::kBarrier};
+
+// The collectives of a transport that adds up shards.
+inline constexpr OpKind kWithShards[] = {
+    OpKind::kAllReduce,      OpKind::kReduce,   OpKind::kBroadcast,
+    OpKind::kAllGather,      OpKind::kGather,   OpKind::kScatter,
+    OpKind::kReduceScatter,  OpKind::kAllToAll, OpKind::kBarrier,
+    OpKind::kAllReduceShards};
 
 // Returns numbers of many magnitudes, so that their sum depends on the order.
 Bytes Random(DType dtype, int64_t count, uint64_t seed);

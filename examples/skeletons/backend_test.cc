@@ -25,6 +25,7 @@ class ThreadTransport : public Transport {
   explicit ThreadTransport(const TransportContext& context) : group_(context) {}
 
   absl::string_view name() const override { return "threads"; }
+  bool adds_shards() const override { return true; }
   absl::Status CheckSupported(const lockstep::Operation& op) const override {
     for (const lockstep::Device& device : {op.in.device, op.out.device}) {
       if (device.kind != lockstep::Device::Kind::kHost) {

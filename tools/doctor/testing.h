@@ -64,6 +64,7 @@ class WrongTransport final : public Transport {
       : right_(std::move(right)), kind_(kind), fault_(fault) {}
 
   absl::string_view name() const override { return "wrong"; }
+  bool adds_shards() const override { return right_->adds_shards(); }
   absl::Status CheckSupported(const Operation& op) const override {
     return right_->CheckSupported(op);
   }
