@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,16 @@ constexpr int64_t kPeriod = 11;  // of the numbers
 // are exact.
 int64_t Input(int rank, int64_t i) {
   return (7 * int64_t{rank} + 3 * i) % kPeriod;
+}
+
+// Returns numbers of shards of which each rank has one sum: the first ranks
+// have two shards that are added up as a pair, and the others have one.
+std::vector<int64_t> OneSumEach(int ranks) {
+  int64_t all = 1;
+  while (all < ranks) all *= 2;
+  std::vector<int64_t> shards(static_cast<size_t>(ranks), 1);
+  std::fill_n(shards.begin(), all - ranks, 2);
+  return shards;
 }
 
 // An operation, and the results that it should have.
@@ -95,7 +106,7 @@ std::vector<Trial> Trials<T>::All(int64_t elements) const {
   const auto if_at = [rank](int root, int64_t count) {
     return rank == root ? count : 0;
   };
-  return {
+  std::vector<Trial> trials = {
       {"all_reduce", all, all,
        [&group](ConstBuffer in, Buffer out, const CallOptions& call) {
          return group.AllReduce(in, out, ReduceOp::kSum, call);
@@ -144,6 +155,17 @@ std::vector<Trial> Trials<T>::All(int64_t elements) const {
        },
        [from](int64_t i) { return Input(from, i); }},
   };
+  // Devices have none of shards.
+  if (std::is_same_v<T, float> && group.device().kind == Device::Kind::kHost) {
+    trials.push_back(
+        {"all_reduce_shards", all, all,
+         [&group](ConstBuffer in, Buffer out, const CallOptions& call) {
+           return group.AllReduceShards(in, out, OneSumEach(group.size()),
+                                        call);
+         },
+         sum});
+  }
+  return trials;
 }
 
 template <typename T>

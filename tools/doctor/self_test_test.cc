@@ -53,7 +53,7 @@ TEST(SelfTest, NamesAnOperationWithAWrongResult) {
   for (const OpKind kind :
        {OpKind::kAllReduce, OpKind::kReduce, OpKind::kReduceScatter,
         OpKind::kBroadcast, OpKind::kAllGather, OpKind::kGather,
-        OpKind::kScatter, OpKind::kAllToAll}) {
+        OpKind::kScatter, OpKind::kAllToAll, OpKind::kAllReduceShards}) {
     const int wrong_rank = kind == OpKind::kGather ? 0 : 2;
     OnWorlds(3, [kind, wrong_rank](World& world) {
       const auto group = MakeWrongGroup(world, kind, wrong_rank, "wrong");
