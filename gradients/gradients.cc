@@ -293,8 +293,8 @@ absl::Status Gradients::NextPart(int part, int64_t shard) {
 
 // Sets gradients to 0 that the trainer should have overwritten and has not.
 absl::Status Gradients::EndPart() {
-  for (size_t i = 0; i < views_.size(); ++i) {
-    if (!options_.overwrite || part_ > 0) break;
+  const bool is_overwritten = options_.overwrite && part_ == 0;
+  for (size_t i = 0; is_overwritten && i < views_.size(); ++i) {
     if (frozen_[i] || marks_->IsInPart(i)) continue;
     const Buffer& gradient = views_[i].gradient;
     LOCKSTEP_RETURN_IF_ERROR(place_->SetToZero(
