@@ -17,6 +17,13 @@
 namespace lockstep::internal_collective {
 namespace {
 
+template <typename T>
+uint64_t BitsOf(const T& value) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(value));
+  return bits;
+}
+
 Operation OfShards(DType dtype, std::vector<int64_t> shards) {
   Operation op;
   op.kind = OpKind::kAllReduceShards;
@@ -65,7 +72,7 @@ T SumOf(const std::vector<T>& shards, const std::vector<int64_t>& deal) {
   T second = 0;
   void* const outs[] = {&given[0][0], &second};
   inputs.Reduce(op, 1, outs);
-  EXPECT_EQ(std::memcmp(&second, &given[0][0], sizeof(T)), 0);
+  EXPECT_EQ(BitsOf(second), BitsOf(given[0][0]));
   return second;
 }
 
@@ -86,7 +93,7 @@ void ExpectSumsOfAllDeals() {
           ++deal[random.Below(static_cast<uint64_t>(ranks))];
         }
         const T sum = SumOf<T>(values, deal);
-        ASSERT_EQ(std::memcmp(&sum, &expected, sizeof(T)), 0)
+        ASSERT_EQ(BitsOf(sum), BitsOf(expected))
             << shards << " shards on " << ranks << " ranks";
       }
     }
@@ -124,7 +131,7 @@ TEST(ReductionInputs, TheFirstNaNWins) {
     shards[1] = nan_of(5);
     shards[4] = nan_of(6);
     const float sum = SumOf<float>(shards, deal);
-    EXPECT_EQ(std::memcmp(&sum, &shards[1], sizeof(sum)), 0);
+    EXPECT_EQ(BitsOf(sum), BitsOf(shards[1]));
   }
 }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
+#include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -50,6 +50,11 @@ std::vector<Sum> SumOf(const Values<T>& values, int64_t begin, int64_t end) {
   return sum;
 }
 
+template <typename T>
+std::string BytesOf(const T* values) {
+  return std::string(reinterpret_cast<const char*>(values), kCount * sizeof(T));
+}
+
 // Each rank's sums are those of the tree.
 template <typename T, typename Sum>
 void ExpectSums() {
@@ -71,9 +76,7 @@ void ExpectSums() {
         EXPECT_EQ(exact.sums(), static_cast<int64_t>(sums.size()));
         for (size_t k = 0; k < sums.size(); ++k) {
           const auto expected = SumOf<Sum>(values, sums[k].begin, sums[k].end);
-          EXPECT_EQ(std::memcmp(&slots[k * kStride], expected.data(),
-                                kCount * sizeof(Sum)),
-                    0)
+          EXPECT_EQ(BytesOf(&slots[k * kStride]), BytesOf(expected.data()))
               << shards << " shards, rank " << rank << " of " << ranks;
         }
         for (int64_t k = 1; k <= exact.slots(); ++k) {
