@@ -79,8 +79,9 @@ void SetCounts(int what, Operation& op) {
       break;
     case OpKind::kAllReduceShards:
       op.recv_counts = parts[what];
-      op.in.count = 2 * kCounts[what];
-      op.out.count = kCounts[what];
+      // Some have the same count, and other shards.
+      op.in.count = 2 * kCounts[what / 2];
+      op.out.count = kCounts[what / 2];
       break;
     default:
       op.in.count = op.out.count = kCounts[what];

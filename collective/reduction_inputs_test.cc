@@ -166,6 +166,9 @@ TEST(ReductionInputs, OperationsFollowEachOther) {
   EXPECT_EQ(inputs.CountOf(0), 2);
   EXPECT_EQ(inputs.CountOf(1), 4);
   EXPECT_EQ(inputs.PlaceOf(2, 1), 7);
+  inputs.Begin(OfShards(DType::kF32, {16, 4, 4}));
+  EXPECT_EQ(inputs.total(), 8);
+  EXPECT_EQ(inputs.CountOf(0), 3);
   inputs.Begin(Operation());
   EXPECT_EQ(inputs.total(), 3);
   EXPECT_EQ(inputs.most(), 1);
