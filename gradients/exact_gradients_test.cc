@@ -577,6 +577,9 @@ TEST(ExactGradients, TravelAsFewSums) {
 // docs/determinism.md states the memory: on one rank, four sums wait beside the
 // gradients. On three, some rank has four, too, and all ranks allocate as much.
 TEST(ExactGradients, TakeTheMemoryThatIsStated) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers have memory of their own";
+#endif
   constexpr int64_t kCount = int64_t{8} << 20;
   for (const int ranks : {1, 3}) {
     std::vector<std::vector<float>> values(ranks, std::vector<float>(kCount));
@@ -596,7 +599,7 @@ TEST(ExactGradients, TakeTheMemoryThatIsStated) {
             static_cast<double>(HeldNow().resident_kib - before) * 1024 /
             (ranks * kCount * sizeof(float));
         EXPECT_GT(buffers, 4.9) << ranks;
-        EXPECT_LT(buffers, 5.9) << ranks;  // sanitizers have memory of theirs
+        EXPECT_LT(buffers, 5.4) << ranks;
       }
       return Wait(group.Barrier());
     });
