@@ -35,14 +35,20 @@ class ReductionInputs {
 
   // Return the number of inputs of a rank, of all ranks, and the largest number
   // of any rank.
-  int64_t CountOf(int rank) const { return firsts_[rank + 1] - firsts_[rank]; }
+  int64_t CountOf(int rank) const {
+    return PlaceOf(rank + 1, 0) - PlaceOf(rank, 0);
+  }
   int64_t total() const { return firsts_.back(); }
   int64_t most() const { return most_; }
 
   // Returns the place of input i of a rank among those of all ranks.
-  int64_t PlaceOf(int rank, int64_t i) const { return firsts_[rank] + i; }
+  int64_t PlaceOf(int rank, int64_t i) const {
+    return firsts_[static_cast<size_t>(rank)] + i;
+  }
   // The address of input i of a rank.
-  const void*& At(int rank, int64_t i) { return inputs_[PlaceOf(rank, i)]; }
+  const void*& At(int rank, int64_t i) {
+    return inputs_[static_cast<size_t>(PlaceOf(rank, i))];
+  }
 
   // Reduces `count` elements of all inputs to all outputs, as ReduceInOrder
   // does, or along the tree of shards. An output may be the same memory as an

@@ -3,10 +3,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/shard_tree.h"
+#include "lockstep/collective/communicator.h"
 #include "lockstep/gradients/arithmetic.h"
 #include "lockstep/sampler/cut.h"
 
@@ -58,6 +63,24 @@ void ExactSum::Add(int64_t shard, DType from_type, const void* from,
     internal_gradients::Add(to_type, slot(second), to_type, slot(second - 1),
                             count);
   }
+}
+
+int64_t ExactSum::SumsAfter(int64_t shards) const {
+  if (shards == 0) return 0;
+  const Place& last = places_[shards - 1];
+  return last.slot + 1 - last.joins;
+}
+
+absl::StatusOr<std::unique_ptr<const ExactSum>> MakeExactSum(
+    int64_t shards, const Communicator& group) {
+  if (shards == 0) return nullptr;
+  if (shards < group.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "there should be at least as many shards as ranks, ", group.size(),
+        ", but got GradientsOptions::shards=", shards,
+        ": set more shards, or use fewer ranks"));
+  }
+  return std::make_unique<const ExactSum>(shards, group.size(), group.rank());
 }
 
 }  // namespace lockstep::internal_gradients

@@ -15,12 +15,15 @@
 #define LOCKSTEP_GRADIENTS_EXACT_SUM_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/shard_tree.h"
+#include "lockstep/collective/communicator.h"
 
 namespace lockstep::internal_gradients {
 
@@ -40,10 +43,7 @@ class ExactSum {
   int64_t slots() const { return slots_; }
   int64_t sums() const { return SumsAfter(count()); }
   // Returns the number of sums after so many shards of this rank.
-  int64_t SumsAfter(int64_t shards) const {
-    if (shards == 0) return 0;
-    return places_[shards - 1].slot + 1 - places_[shards - 1].joins;
-  }
+  int64_t SumsAfter(int64_t shards) const;
 
   // Adds the values of this rank's shard number `shard`, counted from 0, to the
   // sums. A value of -0 counts as 0. Slot k begins k * stride elements behind
@@ -65,6 +65,12 @@ class ExactSum {
   std::vector<Place> places_;  // by shard of this rank
   int64_t slots_ = 0;
 };
+
+// Returns the sum of a rank of a group, or null if there are no shards.
+// INVALID_ARGUMENT if there are more ranks than shards.
+// Requires: `shards` is 0 or IsShardCount(shards).
+absl::StatusOr<std::unique_ptr<const ExactSum>> MakeExactSum(
+    int64_t shards, const Communicator& group);
 
 }  // namespace lockstep::internal_gradients
 

@@ -93,17 +93,8 @@ absl::StatusOr<std::unique_ptr<Gradients>> Gradients::Create(
                             internal_gradients::MemoryPlace::Open(
                                 device, options.stream, options.cuda_library));
   const Fingerprint layout = internal_gradients::LayoutOf(parameters, options);
-  std::unique_ptr<const internal_gradients::ExactSum> exact;
-  if (options.shards > 0) {
-    if (options.shards < group.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "there should be at least as many shards as ranks, ", group.size(),
-          ", but got GradientsOptions::shards=", options.shards,
-          ": set more shards, or use fewer ranks"));
-    }
-    exact = std::make_unique<const internal_gradients::ExactSum>(
-        options.shards, group.size(), group.rank());
-  }
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      auto exact, internal_gradients::MakeExactSum(options.shards, group));
   std::unique_ptr<Gradients> gradients(
       new Gradients(std::move(parameters), options, place, std::move(exact)));
   const absl::Status joined = gradients->Join(group, layout);
