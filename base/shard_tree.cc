@@ -23,18 +23,24 @@ bool IsShardSum(int64_t shards, const ShardRange& run) {
          run.begin % count == 0;
 }
 
-// Adds one shard after another, and joins the last two sums where the tree
-// does.
+int AppendShardSum(int64_t shards, const ShardRange& next,
+                   std::vector<ShardRange>& sums) {
+  sums.push_back(next);
+  int joins = 0;
+  while (sums.size() > 1) {
+    const ShardRange both = {sums[sums.size() - 2].begin, next.end};
+    if (!IsShardSum(shards, both)) break;
+    sums.pop_back();
+    sums.back() = both;
+    ++joins;
+  }
+  return joins;
+}
+
 std::vector<ShardRange> ShardSumsOf(int64_t shards, const ShardRange& run) {
   std::vector<ShardRange> sums;
   for (int64_t shard = run.begin; shard < run.end; ++shard) {
-    sums.push_back({shard, shard + 1});
-    while (sums.size() > 1) {
-      const ShardRange both = {sums[sums.size() - 2].begin, sums.back().end};
-      if (!IsShardSum(shards, both)) break;
-      sums.pop_back();
-      sums.back() = both;
-    }
+    AppendShardSum(shards, {shard, shard + 1}, sums);
   }
   return sums;
 }

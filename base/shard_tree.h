@@ -40,6 +40,13 @@ bool IsShardCount(int64_t shards);
 // Requires: IsShardCount(shards), and 0 <= begin < end <= shards.
 bool IsShardSum(int64_t shards, const ShardRange& run);
 
+// Appends `next` to sums whose shards come right before it. Then adds the last
+// sum to the one before, as long as the tree has the sum of both, and returns
+// how often.
+// Requires: IsShardSum(shards, next).
+int AppendShardSum(int64_t shards, const ShardRange& next,
+                   std::vector<ShardRange>& sums);
+
 // Returns the fewest sums of the tree that together have the shards of `run`,
 // in their order.
 // Requires: IsShardCount(shards), and 0 <= begin <= end <= shards.

@@ -76,6 +76,14 @@ TEST(ShardTree, HasTheExamplesOfTheHeader) {
   EXPECT_THAT(ShardSumsOf(12, {5, 5}), IsEmpty());
 }
 
+TEST(ShardTree, AppendsSums) {
+  std::vector<ShardRange> sums = {{0, 6}, {6, 9}};
+  EXPECT_EQ(AppendShardSum(12, {9, 11}, sums), 0);
+  EXPECT_THAT(NamesOf(sums), ElementsAre("0-5", "6-8", "9-10"));
+  EXPECT_EQ(AppendShardSum(12, {11, 12}, sums), 3);
+  EXPECT_THAT(NamesOf(sums), ElementsAre("0-11"));
+}
+
 // Every run is cut without gaps, and no two neighbours of the cut are a sum.
 TEST(ShardTree, CutsRunsIntoTheFewestSums) {
   for (const int64_t shards : kCounts) {

@@ -50,16 +50,8 @@ void ReductionInputs::BeginShards(const std::vector<int64_t>& shards) {
   for (const int64_t own : shards) {
     const std::vector<ShardRange> sums = ShardSumsOf(all, {shard, shard + own});
     for (const ShardRange& sum : sums) {
-      waiting.push_back(sum);
-      most_waiting = std::max(most_waiting, waiting.size());
-      joins_.push_back(0);
-      while (waiting.size() > 1) {
-        const ShardRange both = {waiting[waiting.size() - 2].begin, sum.end};
-        if (!IsShardSum(all, both)) break;
-        waiting.pop_back();
-        waiting.back() = both;
-        ++joins_.back();
-      }
+      most_waiting = std::max(most_waiting, waiting.size() + 1);
+      joins_.push_back(AppendShardSum(all, sum, waiting));
     }
     shard += own;
     most_ = std::max(most_, static_cast<int64_t>(sums.size()));

@@ -56,10 +56,14 @@ inline const char* At(const void* data, int64_t offset) {
   return static_cast<const char*>(data) + offset;
 }
 
-// Returns the offset of input i of a reduction in the data of a rank that gives
-// several: the sums of shards are as large as the output.
+// Returns the number of elements of each input that a rank gives to a
+// reduction, and the offset in bytes of input i among these. A rank may give
+// several sums of shards, each of which is as large as the output.
+inline int64_t CountOfInput(const Operation& op) {
+  return op.kind == OpKind::kAllReduceShards ? op.out.count : op.in.count;
+}
 inline int64_t InputAt(const Operation& op, int64_t i) {
-  return i * op.out.count * SizeOf(op.dtype);
+  return i * CountOfInput(op) * SizeOf(op.dtype);
 }
 
 // Copies bytes, unless both addresses are the same: an operation in place

@@ -47,8 +47,8 @@ void Control::WriteMarks(const Marks& marks, bool each, bool is_first_rank) {
   }
 }
 
-// What is no sum is a whole number, so that it has the same bits in any shard.
-// It is in the first one.
+// The first shard has the weight, the flags and the marks, too. They are whole
+// numbers, so their totals have the same bits whichever shard has them.
 void Control::AddUpShards(const StepInput& input) {
   if (exact_ == nullptr) return;
   const size_t sums = CountSums(input);

@@ -47,7 +47,7 @@ constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
 
 constexpr int kSteps = 12;
 
-// What a job may do in another way without another result.
+// A Setting has what does not change the result of a job.
 struct Setting {
   int64_t shards = 24;
   int64_t bucket_bytes = 0;
@@ -61,7 +61,7 @@ struct Setting {
   int64_t compare_every = 0;
 };
 
-// What a job must do in the same way.
+// A Task has what decides the result of a job.
 struct Task {
   int64_t shards = 24;    // in which steps are cut, whatever Setting::shards is
   int micro_batches = 1;  // of a shard
@@ -763,7 +763,8 @@ TEST(ExactGradients, NothingIsAddedWithoutAShard) {
   });
 }
 
-// What was added in earlier parts is not in the gradients any more.
+// The gradients do not have any more what was added in earlier parts, so this
+// looks at the sums of shards.
 TEST(ExactGradients, AStepThatIsNotAveragedIsAnError) {
   OnRanks(1, [](Communicator& group) -> absl::Status {
     Single single;

@@ -28,16 +28,8 @@ ExactSum::ExactSum(int64_t shards, int64_t ranks, int64_t rank) {
   }
   std::vector<ShardRange> sums;
   for (int64_t shard = own_.begin; shard < own_.end; ++shard) {
-    Place place = {static_cast<int64_t>(sums.size()), 0};
-    sums.push_back({shard, shard + 1});
-    while (sums.size() > 1) {
-      const ShardRange both = {sums[sums.size() - 2].begin, shard + 1};
-      if (!IsShardSum(shards, both)) break;
-      sums.pop_back();
-      sums.back() = both;
-      ++place.joins;
-    }
-    places_.push_back(place);
+    const auto slot = static_cast<int64_t>(sums.size());
+    places_.push_back({slot, AppendShardSum(shards, {shard, shard + 1}, sums)});
     slots_ = std::max(slots_, static_cast<int64_t>(sums.size()));
   }
 }

@@ -53,8 +53,8 @@ class ExactSum {
            DType to_type, void* slots, int64_t stride) const;
 
  private:
-  // What is done with a shard: it comes into a slot, and then so many pairs of
-  // the last slots are added up.
+  // A Place says what is done with a shard: it comes into a slot, and then so
+  // many pairs of the last slots are added up.
   struct Place {
     int64_t slot = 0;
     int64_t joins = 0;

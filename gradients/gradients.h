@@ -384,7 +384,7 @@ class Gradients {
   bool is_planned_ = false;   // for these frozen parameters
   bool plans_early_ = false;  // the plan is one for buckets that travel early
   std::string frozen_names_;  // for the ranks to compare
-  // How shards are added up. If it is null, there are none.
+  // It adds up the shards of this rank. If it is null, there are none.
   const std::unique_ptr<const internal_gradients::ExactSum> exact_;
   const std::unique_ptr<internal_gradients::Control> control_;
   const std::unique_ptr<const internal_gradients::MemoryPlace> place_;
@@ -411,7 +411,7 @@ class Gradients {
   int parts_ = 0;                // of the step
   int part_ = 0;                 // the present one
   bool was_part_named_ = false;  // by BeginPart
-  // The shard of the part; -1: none. At the beginning, and after the last one.
+  // The shard of the part. It is -1 before the first one and after the last.
   int64_t shard_ = -1;
   int64_t shards_come_ = 0;    // in the step, the present one included
   double norm_ = 0;            // of the gradients

@@ -64,8 +64,8 @@ class Reducer {
   struct Options {
     int64_t bucket_bytes = 0;  // 0: the Reducer chooses
     bool send_bf16 = false;
-    // How the shards of a step are added up, or null if there are none. It
-    // outlives the Reducer.
+    // It adds up the shards of this rank, and outlives the Reducer. If it is
+    // null, there are none.
     const ExactSum* exact = nullptr;
   };
   Reducer(MemoryPlace place, const Options& options)

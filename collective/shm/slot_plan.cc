@@ -81,8 +81,7 @@ void SlotPlan::SetReduction(const Operation& op, int size) {
     SetSlices(std::vector<int64_t>(size, op.out.count), op.dtype, give);
     return;
   }
-  const int64_t count =
-      op.kind == OpKind::kAllReduceShards ? op.out.count : op.in.count;
+  const int64_t count = CountOfInput(op);
   if (count * width <= small_bytes / size / inputs) {
     give[0].bytes = count * width;
   } else {

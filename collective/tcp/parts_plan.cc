@@ -44,9 +44,7 @@ PartsPlan::PartsPlan(const Operation& op, int rank, int size, int64_t inputs)
   if (kind == OpKind::kReduceScatter) {
     parts = SlicesOf(std::vector<int64_t>(size, op.out.count), op.dtype);
   } else {
-    const int64_t count = kind == OpKind::kReduce || kind == OpKind::kAllReduce
-                              ? op.in.count
-                              : op.out.count;
+    const int64_t count = reduces ? CountOfInput(op) : op.out.count;
     parts = EvenSlices(count * SizeOf(op.dtype), size);
   }
   own = parts[rank];

@@ -45,12 +45,6 @@ char* SendFrom(const void* data, int64_t offset) {
   return At(const_cast<void*>(data), offset);
 }
 
-// Returns the bytes of each input of an all-reduce or reduce.
-int64_t BytesOfInput(const Operation& op) {
-  const bool may_be_several = op.kind == OpKind::kAllReduceShards;
-  return (may_be_several ? op.out.count : op.in.count) * SizeOf(op.dtype);
-}
-
 // Does collectives by frames between each two ranks.
 //
 // A rank that only sends to another one does not know by itself whether the
@@ -200,12 +194,12 @@ bool TcpTransport::IsExchange(const Operation& op) const {
     return false;
   }
   return inputs_.total() <= 2 ||
-         BytesOfInput(op) <= kSmallBytes / inputs_.total();
+         CountOfInput(op) * SizeOf(op.dtype) <= kSmallBytes / inputs_.total();
 }
 
 // Makes the messages of an exchange, and adds the first pieces to the streams.
 void TcpTransport::BeginExchange(const Operation& op, uint64_t fingerprint) {
-  const int64_t bytes = BytesOfInput(op);
+  const int64_t bytes = CountOfInput(op) * SizeOf(op.dtype);
   const int64_t piece = PieceBytes(inputs_.total());
   const auto wants = [&op](int rank) { return op.root < 0 || rank == op.root; };
   inputs_in_.clear();
@@ -251,7 +245,7 @@ absl::Status TcpTransport::RunExchange(const Call& call) {
   if (!begun_) BeginExchange(op, call.fingerprint);
   begun_ = false;
   if (op.kind != OpKind::kBarrier && (op.root < 0 || op.root == rank_)) {
-    const int64_t bytes = BytesOfInput(op);
+    const int64_t bytes = CountOfInput(op) * SizeOf(op.dtype);
     const int64_t piece = PieceBytes(inputs_.total());
     for (int64_t k = 0; k * piece < bytes; ++k) {
       PostAll(inputs_in_, k + kPiecesAhead);
