@@ -1,6 +1,8 @@
 #include "lockstep/plugin/job.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <initializer_list>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -23,6 +25,7 @@
 #include "lockstep/base/config_text.h"
 #include "lockstep/base/nearest_word.h"
 #include "lockstep/base/option_table.h"
+#include "lockstep/base/shard_tree.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/communicator.h"
@@ -75,6 +78,25 @@ void CheckTime(const Config& table, absl::string_view key, absl::Duration time,
       {found == nullptr ? table.location() : found->location(),
        absl::StrCat(key, " is ", absl::FormatDuration(time), "; accepted are ",
                     least, ", and longer times")});
+}
+
+// Adds an error if an option of a table is wrong, at the place of the first of
+// the keys that the error names.
+void CheckOptions(const Config& job, absl::string_view name,
+                  const absl::Status& status,
+                  std::initializer_list<absl::string_view> keys,
+                  Errors& errors) {
+  if (status.ok()) return;
+  const Config* const table = job.Find(name);
+  const Config* at = table;
+  for (const absl::string_view key : keys) {
+    const Config* const value = table == nullptr ? nullptr : table->Find(key);
+    if (value != nullptr && absl::StrContains(status.message(), key)) {
+      at = value;
+    }
+  }
+  errors.push_back({at == nullptr ? "" : at->location(),
+                    absl::StrCat(name, ": ", status.message()), status.code()});
 }
 
 void CheckTable(absl::string_view name, const Config& config, Errors& errors) {
@@ -132,6 +154,8 @@ Errors ReadTables(const Config& config, absl::Span<const std::string> made,
   CheckTime(config, "progress.every", job.progress.every, "0s, for none",
             errors);
   CheckTime(config, "stop.patience", job.stop.patience, "0s", errors);
+  CheckOptions(config, "gradients", Validate(job.gradients), {"shards"},
+               errors);
   return errors;
 }
 
@@ -227,6 +251,24 @@ void BindOptions(StopOptions& options, OptionTable& table) {
             "saved.");
 }
 
+void BindOptions(ExactOptions& options, OptionTable& table) {
+  table.Add("exact", &options.exact,
+            "If true, the training has the same bits on any number of ranks: "
+            "each step is cut into shards, and gradients, sums and "
+            "evaluations are added up shard by shard.");
+  table.Add("shards", &options.shards,
+            "With exact, the number of shards of each step, for all samplers "
+            "of the job: 2^n or 3 * 2^n, and at least as many as ranks. Each "
+            "global_batch_size is a multiple of it.");
+}
+
+absl::Status Validate(const ExactOptions& options) {
+  if (IsShardCount(options.shards)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "shards should be 2^n or 3 * 2^n, such as 16 or 24, and at most ",
+      kMostShards, ", but is ", options.shards));
+}
+
 void BindOptions(Job& job, OptionTable& table) {
   table.AddTable("world", &job.world,
                  "The settings by which the ranks find each other.");
@@ -249,6 +291,9 @@ void BindOptions(Job& job, OptionTable& table) {
   table.AddTable("progress", &job.progress,
                  "The session's reports of the training's progress.");
   table.AddTable("stop", &job.stop, "How the session stops on request.");
+  table.AddTable(
+      "gradients", &job.gradients,
+      "Whether the training has the same bits on any number of ranks.");
 }
 
 absl::StatusOr<Job> ReadJob(const Config& config, const OptionTable& trainer,
@@ -293,18 +338,8 @@ std::vector<ConfigError> CheckJob(const Config& config,
       });
     }
   }
-  if (const absl::Status status = Validate(job.checkpoint); !status.ok()) {
-    const Config* at = config.Find("checkpoint");
-    for (const char* const key : {"path", "every_steps", "keep"}) {
-      const Config* const value = at == nullptr ? nullptr : at->Find(key);
-      if (value != nullptr && absl::StrContains(status.message(), key)) {
-        at = value;
-      }
-    }
-    errors.push_back({at == nullptr ? "" : at->location(),
-                      absl::StrCat("checkpoint: ", status.message()),
-                      status.code()});
-  }
+  CheckOptions(config, "checkpoint", Validate(job.checkpoint),
+               {"path", "every_steps", "keep"}, errors);
   if (trainer != nullptr) Append(trainer->ReadAll(kTrainer, trainers), errors);
   SortByLocation(errors);
   return errors;
@@ -319,7 +354,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> Job::MakeGroup(
 
 absl::StatusOr<std::unique_ptr<Loader>> Job::MakeLoader(
     PluginRegistry& registry, absl::string_view name,
-    const PluginContext& context) const {
+    const PluginContext& given) const {
   const auto found = loaders.find(std::string(name));
   if (found == loaders.end()) {
     std::vector<std::string> names;
@@ -331,6 +366,8 @@ absl::StatusOr<std::unique_ptr<Loader>> Job::MakeLoader(
                                      "job's text"
                                    : ""));
   }
+  PluginContext context = given;
+  if (gradients.exact) context.shards = gradients.shards;
   absl::StatusOr<std::unique_ptr<Loader>> loader =
       registry.CreateFrom<Loader>(found->second, context, "default");
   if (loader.ok()) return loader;

@@ -101,6 +101,27 @@ struct StopOptions {
 
 void BindOptions(StopOptions& options, OptionTable& table);
 
+// ExactOptions set whether a session trains to the same bits on any number of
+// ranks (docs/determinism.md says what a trainer must keep for that).
+struct ExactOptions {
+  // If true, each step is cut into shards, which are the same on any number of
+  // ranks, and gradients, sums and evaluations are added up shard by shard.
+  bool exact = false;
+
+  // The number of these shards: 2^n or 3 * 2^n, and at least as many as ranks.
+  // It stays the same for as long as a job has checkpoints. All samplers of the
+  // job get it, so their global_batch_size is a multiple of it.
+  int64_t shards = 24;
+
+  // Returns the number of shards of each step, or 0 if it is not exact.
+  int64_t CountShards() const { return exact ? shards : 0; }
+};
+
+void BindOptions(ExactOptions& options, OptionTable& table);
+
+// Returns INVALID_ARGUMENT for a number of shards that is not accepted.
+absl::Status Validate(const ExactOptions& options);
+
 // The description of a job. It can make the job's parts by name.
 // Thread-safety: thread-compatible.
 struct Job {
@@ -115,6 +136,7 @@ struct Job {
   CheckpointOptions checkpoint;
   ProgressOptions progress;
   StopOptions stop;
+  ExactOptions gradients;
 
   // Everything in the text that must be the same on all ranks, for CheckSame.
   // It has a field for each value, such as "loader.train.num_workers", and the
@@ -133,9 +155,9 @@ struct Job {
   absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(
       PluginRegistry& registry, World& world) const;
 
-  // Makes a loader of `loaders`. Without a name in its settings, it is a
-  // "default" loader. Returns NOT_FOUND, with the list of loaders, if there is
-  // none of that name.
+  // Makes a loader of `loaders`, with the job's shards if `gradients` are
+  // exact. Without a name in its settings, it is a "default" loader. Returns
+  // NOT_FOUND, with the list of loaders, if there is none of that name.
   absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(
       PluginRegistry& registry, absl::string_view name,
       const PluginContext& context) const;

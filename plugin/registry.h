@@ -130,7 +130,9 @@ struct PluginContext {
   PluginRegistry* registry = nullptr;
 
   // The number of shards into which a sampler cuts each step, or 0 for as many
-  // as there are ranks with different data (CutOptions::shards).
+  // as there are ranks with different data (CutOptions::shards). A job whose
+  // gradients are exact sets it for its loaders, and a sampler with shards of
+  // its own for its order.
   int64_t shards = 0;
 
   // Returns the number of shards of a step. An order that plans batches for

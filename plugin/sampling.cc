@@ -156,6 +156,12 @@ std::string ShardsFor(int64_t batch, int64_t ranks) {
              : absl::StrCat(absl::StrJoin(numbers, ", "), " or ", last);
 }
 
+// Returns the setting that says how many shards there are: the sampler's, or,
+// without one, that of the job.
+const char* KeyOfShards(const CutSettings& settings) {
+  return settings.options.cut.shards > 0 ? "shards" : "gradients.shards";
+}
+
 // Returns INVALID_ARGUMENT unless exactly one of the batch sizes is set, which
 // is the global one if there are shards.
 absl::Status CheckBatchSizes(const CutSettings& settings, int64_t shards) {
@@ -163,7 +169,7 @@ absl::Status CheckBatchSizes(const CutSettings& settings, int64_t shards) {
   const bool has_rank = settings.rank_batch_size.has_value();
   if (shards > 0 && (has_rank || !has_global)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "with shards=", shards,
+        "with ", KeyOfShards(settings), "=", shards,
         " a step is the same on any number of ranks: set global_batch_size to "
         "a multiple of the shards",
         has_rank ? absl::StrCat(", and leave out rank_batch_size=",
@@ -198,15 +204,16 @@ absl::StatusOr<int64_t> RowsOfShard(const CutSettings& settings,
   return absl::InvalidArgumentError(absl::StrCat(
       "global_batch_size should be a positive multiple of ",
       cut.shards > 0
-          ? absl::StrCat("shards=", shards)
+          ? absl::StrCat(KeyOfShards(settings), "=", shards)
           : absl::StrCat("the number of ranks that get different data, ",
                          shards),
       ", such as ", below, " or ", below + shards,
       ", but got global_batch_size=", all,
       others.empty()
           ? ""
-          : absl::StrCat("; or set shards to a number that divides it: ",
-                         others)));
+          : absl::StrCat("; or set ",
+                         cut.shards > 0 ? KeyOfShards(settings) : "shards",
+                         " to a number that divides it: ", others)));
 }
 
 }  // namespace
@@ -215,6 +222,15 @@ absl::StatusOr<SamplerOptions> SamplerOptionsOf(const PluginContext& context,
                                                 const CutSettings& settings) {
   SamplerOptions options = settings.options;
   LOCKSTEP_ASSIGN_OR_RETURN(options.cut.world, RanksWithData(context));
+  if (context.shards > 0) {
+    if (options.cut.shards != 0 && options.cut.shards != context.shards) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "shards=", options.cut.shards,
+          " contradicts gradients.shards=", context.shards,
+          " of the job, whose gradients are exact: leave it out here"));
+    }
+    options.cut.shards = context.shards;
+  }
   CutOptions shards;  // the other options may need the batch size
   shards.world = options.cut.world;
   shards.shards = options.cut.shards;

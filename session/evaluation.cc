@@ -34,13 +34,14 @@ absl::Status CheckCall(const Training& training, const Loader& loader) {
         "an evaluation reads one epoch: leave advance_epochs and max_steps of "
         "its loader as they are");
   }
+  LOCKSTEP_RETURN_IF_ERROR(training.CheckShards(loader));
   return training.loaders.CheckEvaluate(loader);
 }
 
 absl::Status ReadAll(
     Training& training, Loader& loader,
     const std::function<absl::Status(const Batch&, Sums&)>& evaluate,
-    Sums& sums, int64_t& samples) {
+    ShardSums& sums, int64_t& samples) {
   LOCKSTEP_RETURN_IF_ERROR(loader.StartEpoch(0));
   Batch batch;
   int64_t unread = 0;
@@ -55,7 +56,8 @@ absl::Status ReadAll(
     }
     training.AddUnread(loader, batch, unread);
     const Phases::Within within(training.phases, Phase::kEvaluating);
-    LOCKSTEP_RETURN_IF_ERROR(evaluate(batch, sums));
+    LOCKSTEP_RETURN_IF_ERROR(evaluate(batch, sums.part()));
+    LOCKSTEP_RETURN_IF_ERROR(sums.EndPart(batch.shard()));
     samples += batch.valid();
   }
 }
@@ -68,7 +70,7 @@ absl::StatusOr<Evaluation> Evaluate(
         evaluate) {
   LOCKSTEP_RETURN_IF_ERROR(CheckCall(training, loader));
   Evaluation evaluation;
-  Sums sums;
+  ShardSums sums(training.shards());
   absl::Status read =
       ReadAll(training, loader, evaluate, sums, evaluation.samples);
   training.loaders.EndEvaluation(loader);

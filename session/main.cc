@@ -67,28 +67,52 @@ bool AsksForHelp(int argc, char** argv) {
   return false;
 }
 
-// Removes --verify or --verify=STEPS from the words of a command line. Returns
-// the number of steps, or nullopt if the words don't contain it.
-absl::StatusOr<std::optional<int64_t>> TakeVerify(
-    std::vector<const char*>& words) {
-  std::optional<int64_t> steps;
+// Removes a flag, "--name" or "--name=NUMBER", from the words of a command
+// line. Returns the number, or `usual` if it is left out, or nullopt if the
+// words don't contain the flag.
+absl::StatusOr<std::optional<int64_t>> TakeFlag(
+    absl::string_view flag, absl::string_view what,
+    std::optional<int64_t> usual, std::vector<const char*>& words) {
+  std::optional<int64_t> number;
   for (auto word = words.begin(); word != words.end();) {
     absl::string_view value = *word;
-    if (!absl::ConsumePrefix(&value, "--verify") ||
+    if (!absl::ConsumePrefix(&value, flag) ||
         (!value.empty() && value[0] != '=')) {
       ++word;
       continue;
     }
-    steps = VerifyOptions().steps;
-    if (absl::ConsumePrefix(&value, "=") &&
-        (!absl::SimpleAtoi(value, &*steps) || *steps < 1)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--verify should be a number of steps from 1 on, but is '",
-          absl::CHexEscape(value), "'"));
+    number = usual.value_or(0);
+    if ((absl::ConsumePrefix(&value, "=") || !usual.has_value()) &&
+        (!absl::SimpleAtoi(value, &*number) || *number < 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(flag, " should be a number of ", what,
+                       " from 1 on, but is '", absl::CHexEscape(value), "'"));
     }
     word = words.erase(word);
   }
-  return steps;
+  return number;
+}
+
+// Removes --verify and --verify_ranks from the words of a command line. Returns
+// nullopt if the words don't contain --verify.
+absl::StatusOr<std::optional<VerifyOptions>> TakeVerify(
+    std::vector<const char*>& words) {
+  VerifyOptions options;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::optional<int64_t> steps,
+      TakeFlag("--verify", "steps", options.steps, words));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::optional<int64_t> ranks,
+      TakeFlag("--verify_ranks", "ranks", std::nullopt, words));
+  if (!steps.has_value()) {
+    if (!ranks.has_value()) return std::nullopt;
+    return absl::InvalidArgumentError(
+        "--verify_ranks says on how many ranks a verification goes on: give "
+        "--verify, too");
+  }
+  options.steps = *steps;
+  options.ranks = ranks.value_or(0);
+  return options;
 }
 
 std::string HelpText(absl::string_view program, const OptionTable& trainer) {
@@ -98,7 +122,8 @@ std::string HelpText(absl::string_view program, const OptionTable& trainer) {
   settings.options = trainer.Describe();
   return absl::StrCat(
       "usage: ", program,
-      " [--config=FILE] [--set KEY=VALUE]... [--verify[=STEPS]]\n"
+      " [--config=FILE] [--set KEY=VALUE]...\n"
+      "    [--verify[=STEPS] [--verify_ranks=RANKS]]\n"
       "\n"
       "FILE is the job's text (docs/formats.md); --set changes a value of it:\n"
       "  --set loader.train.num_workers=4\n"
@@ -107,6 +132,9 @@ std::string HelpText(absl::string_view program, const OptionTable& trainer) {
       "whether both end alike. STEPS is ",
       VerifyOptions().steps,
       " unless it is given.\n"
+      "With --verify_ranks, the training goes on with the first RANKS ranks "
+      "after the\n"
+      "restart: both end alike if the job has gradients.exact = true.\n"
       "\n",
       settings.options.empty() ? "" : ListParts({settings}));
 }
@@ -125,18 +153,20 @@ absl::StatusOr<Job> ReadJobOf(const std::vector<const char*>& words,
 }
 
 int Verify(Session& session, const std::function<absl::Status(Session&)>& train,
-           int64_t steps) {
-  VerifyOptions options;
-  options.steps = steps;
+           const VerifyOptions& options) {
   // A verification that is stopped removes its checkpoints.
   const StopSignals signals([&session] { session.RequestStop(); });
   const absl::Status status = VerifyRestart(session, train, options);
   if (absl::IsCancelled(status)) return Say(status, kStopped);
   if (!status.ok()) return Say(status, CodeOf(status));
   if (session.rank() == 0) {
-    session.Log(absl::StrCat("the training goes on exactly: after ", 2 * steps,
-                             " steps, with and without a restart, all is the "
-                             "same"));
+    session.Log(absl::StrCat(
+        "the training goes on exactly: after ", 2 * options.steps,
+        " steps, with and without a restart",
+        options.ranks > 0 ? absl::StrCat(" on ", options.ranks, " of ",
+                                         session.size(), " ranks")
+                          : "",
+        ", all is the same"));
   }
   return kTrained;
 }
@@ -157,7 +187,7 @@ int internal_session::Main(int argc, char** argv, const OptionTable& trainer,
       "register_parts", [&] { return Register(registry, register_parts); });
   if (!registered.ok()) return Say(registered, kNotBegun);
   std::vector<const char*> words(argv, argv + argc);
-  const absl::StatusOr<std::optional<int64_t>> verify = TakeVerify(words);
+  const absl::StatusOr<std::optional<VerifyOptions>> verify = TakeVerify(words);
   if (!verify.ok()) return Say(verify.status(), kNotBegun);
   absl::StatusOr<Job> job = ReadJobOf(words, trainer);
   if (!job.ok()) return Say(job.status(), kNotBegun);

@@ -22,6 +22,7 @@
 //
 //   trainer --config=job.toml --set trainer.epochs=12
 //   trainer --config=job.toml --verify=20  // by VerifyRestart
+//   lockstep launch -n 4 -- trainer --config=job.toml --verify --verify_ranks=3
 //   lockstep launch -n 4 -- trainer --config=job.toml
 //
 // This header includes everything of Lockstep that most trainers use, and

@@ -332,6 +332,7 @@ absl::StatusOr<Loader*> Session::MakeLoader(absl::string_view name,
       std::unique_ptr<Loader> loader,
       training.job.MakeLoader(training.registry, name,
                               training.InThisSession(std::move(context))));
+  LOCKSTEP_RETURN_IF_ERROR(training.CheckShards(*loader));
   training.reports->KeepEventsOf(*loader);
   loader->GiveUpWhen([&training](absl::Duration waited) {
     return training.IsStopOver(waited);
@@ -368,11 +369,17 @@ absl::StatusOr<Gradients*> Session::MakeGradients(
     std::vector<Parameter> parameters, GradientsOptions options) {
   LOCKSTEP_RETURN_IF_ERROR(CheckMake("MakeGradients"));
   Training& training = *training_;
-  if (options.shards != 0) {
-    return absl::UnimplementedError(
-        "the gradients of a session have no shards yet: leave out "
-        "GradientsOptions::shards, or make Gradients without the session");
+  const int64_t shards = training.job.gradients.CountShards();
+  if (options.shards != 0 && options.shards != shards) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a session takes the number of shards from its job, ",
+        shards == 0 ? std::string("whose gradients are not exact")
+                    : absl::StrCat("which has gradients.shards=", shards),
+        ", but got GradientsOptions::shards=", options.shards,
+        ": leave that out, and set gradients.exact and gradients.shards in the "
+        "job's text"));
   }
+  options.shards = shards;
   const auto number = static_cast<int64_t>(training.gradients.size());
   const std::string loss_scale = SectionOf(number, "gradients", "loss_scale");
   if (options.loss_scale.has_value()) {
@@ -395,6 +402,7 @@ absl::StatusOr<Gradients*> Session::MakeGradients(
       Gradients::Create(is_on_host ? host_group() : group(),
                         std::move(parameters), options));
   training.gradients.push_back(std::move(gradients));
+  if (shards > 0) training.watches.emplace_back();
   if (!training.gradients.back()->overlap().is_final) {
     training.undecided.push_back(training.gradients.back().get());
   }

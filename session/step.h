@@ -121,7 +121,9 @@ class Step {
   // session adds the sums of all ranks, and divides them by the total weight,
   // which makes a mean over all rows. Call it before Average, and for each
   // batch, including one without valid rows, because all ranks must add the
-  // same names.
+  // same names. If the job's gradients are exact, sums and weights are of the
+  // batch's shard: call Add and AddWeight in the loop over the batches, and add
+  // nothing but 0 for a batch whose shard is -1.
   void Add(absl::string_view name, double sum);
 
   // The same for a sum that is divided by the sum of these weights, such as the
@@ -166,7 +168,6 @@ class Step {
   int64_t parts_ = 0;
   Batch* batch_ = nullptr;  // in the loop over the batches, or else null
   int64_t weight_ = 0;
-  Sums sums_;
   int64_t total_weight_ = 0;
   absl::Span<const Metric> means_;
 };

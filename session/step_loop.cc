@@ -1,6 +1,7 @@
 #include "lockstep/session/step_loop.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -14,18 +15,23 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "lockstep/base/annotate.h"
 #include "lockstep/base/end_process.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/blocked_time.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/gradients/arithmetic.h"
 #include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/session/hooks.h"
 #include "lockstep/session/phase.h"
 #include "lockstep/session/reports.h"
+#include "lockstep/session/shard_sums.h"
+#include "lockstep/session/shard_watch.h"
 #include "lockstep/session/step.h"
 #include "lockstep/session/step_report.h"
 #include "lockstep/session/training.h"
@@ -35,6 +41,16 @@ namespace {
 
 // A step of a rank has at most this weight, which no sum over parts overflows.
 constexpr int64_t kMostWeight = int64_t{1} << 53;
+
+// Returns true if all gradients that are averaged are 0.
+bool IsZero(const Gradients& gradients) {
+  const absl::Span<const GradientView> views = gradients.views();
+  return std::all_of(views.begin(), views.end(), [](const GradientView& view) {
+    const Buffer& gradient = view.gradient;
+    return view.frozen || internal_gradients::AllAreZero(
+                              gradient.dtype, gradient.data, gradient.count);
+  });
+}
 
 double SecondsIn(const std::vector<StepReport::Interval>& intervals) {
   double seconds = 0;
@@ -47,7 +63,10 @@ double SecondsIn(const std::vector<StepReport::Interval>& intervals) {
 }  // namespace
 
 StepLoop::StepLoop(Training& training, Loader& loader, int64_t epoch)
-    : training_(training), loader_(loader), epoch_(epoch) {
+    : training_(training),
+      loader_(loader),
+      epoch_(epoch),
+      sums_(training.shards()) {
   step_.loop_ = this;
   step_.epoch_ = epoch;
 }
@@ -57,7 +76,8 @@ StepLoop::StepLoop(Training& training, Loader& loader,
     : training_(training),
       loader_(loader),
       goes_through_(true),
-      max_steps_(options.max_steps) {
+      max_steps_(options.max_steps),
+      sums_(training.shards()) {
   step_.loop_ = this;
 }
 
@@ -108,6 +128,7 @@ void StepLoop::Fail(const absl::Status& why) {
 void StepLoop::Begin() {
   done_ = false;
   absl::Status begun = training_.CheckLoop("Steps");
+  if (begun.ok()) begun = training_.CheckShards(loader_);
   if (begun.ok() && goes_through_) begun = CheckGoesThrough();
   if (!begun.ok()) return Fail(begun);
   if (training_.loaders.FindName(loader_) == nullptr &&
@@ -345,6 +366,14 @@ absl::StatusOr<Batch*> StepLoop::EmptyBatch() {
         " steps were left: within its steps, let the loop alone read a loader, "
         "and do not call Drain"));
   }
+  if (training_.exact != nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this rank has no data in step ", uneven_->number(), " of epoch ",
+        epoch_,
+        ", which other ranks have: with gradients.exact, all ranks cut the "
+        "same stream into shards, so give their loaders the same dataset, "
+        "order and place"));
+  }
   empty_.Release();  // before its memory is used again
   absl::StatusOr<Batch> empty = loader_.EmptyBatch(epoch_, uneven_->number());
   if (!empty.ok()) {
@@ -376,7 +405,8 @@ absl::Status StepLoop::BeginStep() {
   step_.batch_ = nullptr;
   has_begun_parts_ = false;
   rows_ = 0;
-  step_.sums_.Clear();
+  sums_.Clear();
+  weight_before_ = 0;
   step_.total_weight_ = 0;
   step_.means_ = {};
   if (training_.steps + 1 == training_.options.stop_after) {
@@ -399,15 +429,19 @@ absl::Status StepLoop::TakePart(Batch& batch, int64_t part) {
         " came where part ", part, " of ", step_.parts_,
         " was due: within its steps, let the loop alone read a loader"));
   }
+  if (part > 0 && batch.shard() != shard_) EndShard();
   batch_ = &batch;
   part_ = part;
+  shard_ = batch.shard();
   training_.AddUnread(loader_, batch, unread_);
   rows_ += batch.valid();
   if (is_weight_rows_) step_.weight_ = rows_;
-  if (step_.parts_ > 1) {
-    for (const auto& gradients : training_.gradients) {
-      LOCKSTEP_RETURN_IF_ERROR(
-          InStep(gradients->BeginPart(static_cast<int>(part_))));
+  const auto number = static_cast<int>(part_);
+  for (const auto& gradients : training_.gradients) {
+    if (training_.exact != nullptr) {
+      LOCKSTEP_RETURN_IF_ERROR(InStep(gradients->BeginPart(number, shard_)));
+    } else if (step_.parts_ > 1) {
+      LOCKSTEP_RETURN_IF_ERROR(InStep(gradients->BeginPart(number)));
     }
   }
   return training_.CallHooks(Phase::kOnBatch, [&](SessionHooks& hooks) {
@@ -416,6 +450,7 @@ absl::Status StepLoop::TakePart(Batch& batch, int64_t part) {
 }
 
 absl::Status StepLoop::ReadNextPart() {
+  LOCKSTEP_RETURN_IF_ERROR(EndPart());
   const SteadyTime asked = SteadyNow();
   ++*at_;
   waits_.emplace_back(asked, SteadyNow());
@@ -424,6 +459,28 @@ absl::Status StepLoop::ReadNextPart() {
     return training_.InLoader(loader_, batches_->kind(), next.status());
   }
   return TakePart(*next, part_ + 1);
+}
+
+absl::Status StepLoop::EndPart() { return InStep(sums_.EndPart(shard_)); }
+
+void StepLoop::EndShard() {
+  if (training_.exact == nullptr || shard_ < 0) return;
+  const bool has_weight = step_.weight_ > weight_before_;
+  weight_before_ = step_.weight_;
+  for (size_t i = 0; i < training_.watches.size(); ++i) {
+    ShardWatch& watch = training_.watches[i];
+    if (!watch.is_on()) continue;
+    watch.EndShard(has_weight, IsZero(*training_.gradients[i]));
+  }
+}
+
+absl::Status StepLoop::EndLastPart() {
+  LOCKSTEP_RETURN_IF_ERROR(EndPart());
+  EndShard();
+  for (ShardWatch& watch : training_.watches) {
+    LOCKSTEP_RETURN_IF_ERROR(InStep(watch.EndStep()));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status StepLoop::CheckAllParts(absl::string_view before) const {
@@ -443,11 +500,12 @@ absl::Status StepLoop::EndStep() {
   }
   // A trainer that averages elsewhere must still stop together with the others.
   if (training_.phases.outer() == Phase::kStep) {
+    LOCKSTEP_RETURN_IF_ERROR(EndPart());
     // Another rank may have called Average, so the name shows that this one has
     // not.
     int64_t weight = step_.weight_;
     LOCKSTEP_RETURN_IF_ERROR(training_.AddUp(
-        weight, step_.sums_, absl::StrCat(NameOfStep(), ", without Average"),
+        weight, sums_, absl::StrCat(NameOfStep(), ", without Average"),
         /*averaged=*/nullptr, means_));
     TakeSums(weight);
   }
@@ -539,24 +597,42 @@ absl::Status StepLoop::CheckInStep(Call call, absl::string_view name) const {
   return training_.Check(call, name);
 }
 
+absl::Status StepLoop::CheckInPart(absl::string_view name) const {
+  LOCKSTEP_RETURN_IF_ERROR(CheckInStep(Call::kAdd, name));
+  if (training_.exact == nullptr || step_.batch_ != nullptr) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      name, " comes outside of the loop over the batches of ", NameOfStep(),
+      ": with gradients.exact, sums and weights are of the shard of a batch, "
+      "so "
+      "call it in that loop, for each batch"));
+}
+
 void StepLoop::Add(absl::string_view name, double sum,
                    std::optional<double> weight) {
-  const absl::Status allowed =
-      CheckInStep(Call::kAdd, absl::StrCat("Add(", name, ")"));
+  const absl::Status allowed = CheckInPart(absl::StrCat("Add(", name, ")"));
   if (!allowed.ok()) return Fail(allowed);
   if (weight.has_value()) {
-    step_.sums_.Add(name, sum, *weight);
+    sums_.part().Add(name, sum, *weight);
   } else {
-    step_.sums_.Add(name, sum);
+    sums_.part().Add(name, sum);
   }
 }
 
 void StepLoop::AddWeight(int64_t weight) {
-  absl::Status allowed = CheckInStep(Call::kAdd, "AddWeight");
+  absl::Status allowed = CheckInPart("AddWeight");
   if (allowed.ok() && (weight < 0 || weight > kMostWeight)) {
     allowed = absl::InvalidArgumentError(
         absl::StrCat("AddWeight(", weight, ") in ", NameOfStep(),
                      ": a weight should be from 0 to ", kMostWeight));
+  }
+  if (allowed.ok() && training_.exact != nullptr && shard_ < 0 && weight > 0) {
+    allowed = absl::FailedPreconditionError(absl::StrCat(
+        "AddWeight(", weight, ") in ", NameOfStep(),
+        " is for a batch without rows (Batch::shard is -1), of which there are "
+        "more or fewer on another number of ranks: with gradients.exact, add "
+        "what rows weigh"));
   }
   if (!allowed.ok()) return Fail(allowed);
   if (std::exchange(is_weight_rows_, false)) step_.weight_ = 0;
@@ -572,9 +648,12 @@ absl::Status StepLoop::Average(Gradients& gradients) {
   // The sums of the step travel with the gradients of its first model.
   int64_t weight = step_.weight_;
   Means unused;
-  absl::Status averaged =
-      training_.AddUp(weight, is_first ? step_.sums_ : Sums(), NameOfStep(),
-                      &gradients, is_first ? means_ : unused);
+  absl::Status averaged = is_first ? EndLastPart() : absl::OkStatus();
+  if (averaged.ok()) {
+    averaged = training_.AddUp(
+        weight, is_first ? sums_ : ShardSums(training_.shards()), NameOfStep(),
+        &gradients, is_first ? means_ : unused);
+  }
   averages_.emplace_back(called, SteadyNow());
   if (averaged.ok() && is_first) TakeSums(weight);
   if (!averaged.ok()) Fail(averaged);

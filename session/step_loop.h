@@ -18,6 +18,7 @@
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/session/phase.h"
+#include "lockstep/session/shard_sums.h"
 #include "lockstep/session/step.h"
 #include "lockstep/session/step_report.h"
 #include "lockstep/session/training.h"
@@ -106,6 +107,11 @@ class StepLoop {
   // Adds a batch that has come to the step. It should be that part.
   absl::Status TakePart(Batch& batch, int64_t part);
   absl::Status ReadNextPart();
+  // Gives the sums of the present part to its shard.
+  absl::Status EndPart();
+  // Watches the gradients of the present shard, which has ended.
+  void EndShard();
+  absl::Status EndLastPart();
   // Returns OK if all batches of the step have come.
   absl::Status CheckAllParts(absl::string_view before) const;
   absl::Status EndStep();
@@ -117,6 +123,8 @@ class StepLoop {
 
   // Returns OK if a call that belongs to a step is allowed.
   absl::Status CheckInStep(Call call, absl::string_view name) const;
+  // The same for a call that gives something to the present part.
+  absl::Status CheckInPart(absl::string_view name) const;
   std::string NameOfStep() const;
   // Adds the step to an error about gradients.
   absl::Status InStep(const absl::Status& error) const;
@@ -141,8 +149,12 @@ class StepLoop {
   int64_t part_ = 0;              // its number
   bool has_begun_parts_ = false;  // the trainer loops over the batches
   int64_t rows_ = 0;              // valid rows of the batches so far
+  ShardSums sums_;                // that the trainer has added in this step
   int64_t unread_ = 0;            // samples of this loop that could not be read
   bool is_weight_rows_ = true;
+  // If gradients are exact, the shard of the present part, and the weight of
+  // the shards before it.
+  int64_t shard_ = -1, weight_before_ = 0;
   Means means_;
   // The times when the step before this one ended, and when the session asked
   // for this step's first batch.

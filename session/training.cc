@@ -25,20 +25,23 @@
 #include "lockstep/base/steady_time.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/blame.h"
-#include "lockstep/collective/buffer.h"
 #include "lockstep/collective/consistency.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/work.h"
+#include "lockstep/gradients/control.h"
+#include "lockstep/gradients/exact_sum.h"
 #include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/loader/sample_error.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/registry.h"
+#include "lockstep/sampler/sampler.h"
 #include "lockstep/session/console.h"
 #include "lockstep/session/hooks.h"
 #include "lockstep/session/phase.h"
 #include "lockstep/session/session_options.h"
+#include "lockstep/session/shard_sums.h"
 #include "lockstep/session/sums.h"
 
 namespace lockstep::internal_session {
@@ -125,6 +128,7 @@ absl::Status Training::Join() {
   LOCKSTEP_RETURN_IF_ERROR(ranks.Join(
       job, registry, options.world, options.group, options.host_group,
       [this](absl::string_view text) { Log(text); }));
+  LOCKSTEP_RETURN_IF_ERROR(MakeExact());
   const auto log = [this](absl::string_view text) { Log(text); };
   checkpoint.emplace(ranks.host_group(), job.checkpoint, log);
   checkpoint->set_job(job.fingerprint);
@@ -135,6 +139,22 @@ absl::Status Training::Join() {
   }
   reports.emplace(job, ranks.world(), ranks.group(), ranks.host_group(), log,
                   std::move(bar));
+  return absl::OkStatus();
+}
+
+// Prepares the sums over shards if gradients are exact.
+absl::Status Training::MakeExact() {
+  if (!job.gradients.exact) return absl::OkStatus();
+  absl::Status valid = Validate(job.gradients);
+  if (valid.ok() && job.gradients.shards < ranks.size()) {
+    valid = absl::InvalidArgumentError(
+        absl::StrCat("there should be at least as many shards as ranks, ",
+                     ranks.size(), ", but got shards=", job.gradients.shards,
+                     ": use fewer ranks, or set more shards for a new job"));
+  }
+  if (!valid.ok()) return Annotate(valid, "gradients");
+  exact = std::make_unique<const internal_gradients::ExactSum>(
+      job.gradients.shards, ranks.size(), ranks.rank());
   return absl::OkStatus();
 }
 
@@ -291,18 +311,38 @@ void Training::TellUnread(const Loader& loader, int64_t& unread) const {
   unread = 0;
 }
 
-absl::Status Training::AddUp(int64_t& weight, const Sums& sums,
+absl::Status Training::CheckShards(const Loader& loader) const {
+  if (exact == nullptr) return absl::OkStatus();
+  const SamplerOptions& sampler = loader.sampler_options();
+  if (sampler.cut.shards == job.gradients.shards &&
+      sampler.cut.world == ranks.size() && sampler.rank == ranks.rank()) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "with gradients.exact, each step is cut into shards=",
+      job.gradients.shards, " for ", ranks.size(),
+      ranks.size() == 1 ? " rank" : " ranks", ", and this is rank ",
+      ranks.rank(), ", but ", loaders.Describe(loader),
+      " has a sampler with shards=", sampler.cut.shards,
+      ", world=", sampler.cut.world, ", rank=", sampler.rank,
+      ": let MakeLoader make the loader, without replicas, or give its sampler "
+      "these numbers (CutOptions, SamplerOptions)"));
+}
+
+absl::Status Training::AddUp(int64_t& weight, const ShardSums& by_shard,
                              absl::string_view what, Gradients* averaged,
                              Means& means) {
+  const Sums& sums = by_shard.part();
   LOCKSTEP_RETURN_IF_ERROR(CheckSums(sums, what));
   means.values.assign(sums.values().begin(), sums.values().end());
-  // The elements are the request to finish, the sums, and the weights of those
-  // sums that have one.
-  elements_.assign(1, finish_requested ? 1 : 0);
-  for (const Metric& sum : means.values) elements_.push_back(sum.value);
-  for (const std::optional<double>& own : sums.weights()) {
-    if (own.has_value()) elements_.push_back(*own);
+  // The elements of each shard are the request to finish, which comes with the
+  // first one, the sums, and the weights of those sums that have one.
+  elements_.clear();
+  for (int64_t i = 0; i < by_shard.shards(); ++i) {
+    elements_.push_back(i == 0 && finish_requested ? 1 : 0);
+    by_shard.AppendTo(i, elements_);
   }
+  const size_t count = elements_.size() / by_shard.shards();
   StepInput input;
   input.weight = weight;
   input.stop = stop_requested();
@@ -325,7 +365,7 @@ absl::Status Training::AddUp(int64_t& weight, const Sums& sums,
   LOCKSTEP_RETURN_IF_ERROR(added.status());
   auto next = elements_.begin() + 1;
   for (Metric& sum : means.values) sum.value = *next++;
-  means.weights.assign(next, elements_.end());
+  means.weights.assign(next, elements_.begin() + count);
   weight = added->weight;
   Divide(sums, weight, means);
   Agree(added->stops, static_cast<int64_t>(elements_[0]));
@@ -333,25 +373,18 @@ absl::Status Training::AddUp(int64_t& weight, const Sums& sums,
 }
 
 // Adds up what the ranks bring if the session has no gradients.
-absl::StatusOr<StepResult> Training::AddUpAlone(StepInput& input) {
+absl::StatusOr<StepResult> Training::AddUpAlone(const StepInput& input) {
   LOCKSTEP_RETURN_IF_ERROR(CheckWeight(*input.weight, ranks.size()));
-  StepResult result;
-  result.weight = *input.weight;
-  result.stops = input.stop ? 1 : 0;
-  if (ranks.size() == 1) return result;
-  std::vector<double> elements = {static_cast<double>(result.weight),
-                                  static_cast<double>(result.stops)};
-  elements.insert(elements.end(), input.sums.begin(), input.sums.end());
-  CallOptions call;
-  call.name = absl::StrCat(input.step, input.sum_names.empty() ? "" : ": ",
-                           input.sum_names);
-  const Buffer buffer = BufferOf(elements);
-  LOCKSTEP_RETURN_IF_ERROR(
-      Wait(ranks.host_group().AllReduce(buffer, buffer, ReduceOp::kSum, call)));
-  result.weight = static_cast<int64_t>(elements[0]);
-  result.stops = static_cast<int64_t>(elements[1]);
-  std::copy(elements.begin() + 2, elements.end(), input.sums.begin());
-  return result;
+  internal_gradients::Control control(exact.get());
+  control.Write(input);
+  control.AddUpShards(input);
+  if (ranks.size() > 1) {
+    CallOptions call;
+    call.name = absl::StrCat(input.step, input.sum_names.empty() ? "" : ": ",
+                             input.sum_names);
+    LOCKSTEP_RETURN_IF_ERROR(Wait(control.AddUp(ranks.host_group(), call)));
+  }
+  return control.Read(input);
 }
 
 void Training::Follow(const Gradients& followed) {

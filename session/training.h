@@ -20,8 +20,10 @@
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/notifier.h"
+#include "lockstep/base/shard_tree.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/gradients/exact_sum.h"
 #include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
@@ -34,6 +36,8 @@
 #include "lockstep/session/ranks.h"
 #include "lockstep/session/reports.h"
 #include "lockstep/session/session_options.h"
+#include "lockstep/session/shard_sums.h"
+#include "lockstep/session/shard_watch.h"
 #include "lockstep/session/sums.h"
 
 namespace lockstep::internal_session {
@@ -114,11 +118,21 @@ struct Training {
   // 0.
   void TellUnread(const Loader& loader, int64_t& unread) const;
 
+  // Returns the shards of this rank if gradients are exact, or else none.
+  ShardRange shards() const {
+    return exact == nullptr ? ShardRange() : exact->own();
+  }
+
+  // Returns FAILED_PRECONDITION if gradients are exact and the steps of the
+  // loader are not cut into the job's shards.
+  absl::Status CheckShards(const Loader& loader) const;
+
   // Adds up the weight, the sums, and the requests to stop or to finish over
   // all ranks. Sets `weight` to the total. The ranks compare `what`. It
   // averages `averaged`, too, if this is not null.
-  absl::Status AddUp(int64_t& weight, const Sums& sums, absl::string_view what,
-                     Gradients* averaged, Means& means);
+  // Requires: EndPart was called for all parts of the sums.
+  absl::Status AddUp(int64_t& weight, const ShardSums& by_shard,
+                     absl::string_view what, Gradients* averaged, Means& means);
 
   // Takes in gradients that were made, or whose step has ended: watches their
   // groups, and logs when they travel once the steps have decided it.
@@ -148,7 +162,10 @@ struct Training {
   // Declared before the ranks, which log to it.
   const std::shared_ptr<internal_base::Notifier> notifier;
   Ranks ranks;
+  // Says how the ranks add up shards. It is null if gradients are not exact.
+  std::unique_ptr<const internal_gradients::ExactSum> exact;
   std::vector<std::unique_ptr<Gradients>> gradients;
+  std::vector<ShardWatch> watches;  // of exact gradients, one for each
   std::optional<Reports> reports;
   LoaderTable loaders;
   std::optional<Checkpoint> checkpoint;  // destroyed before the loaders
@@ -180,7 +197,8 @@ struct Training {
   std::vector<const Gradients*> undecided;
 
  private:
-  absl::StatusOr<StepResult> AddUpAlone(StepInput& input);
+  absl::Status MakeExact();
+  absl::StatusOr<StepResult> AddUpAlone(const StepInput& input);
   void Agree(int64_t stops, int64_t finishes);
 
   std::vector<double> elements_;  // what AddUp adds up

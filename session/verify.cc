@@ -8,6 +8,7 @@
 #include <filesystem>  // NOLINT: C++17's own
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <system_error>  // NOLINT: of <filesystem>
 #include <utility>
@@ -26,6 +27,7 @@
 #include "lockstep/checkpoint/checkpoint_file.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/work.h"
+#include "lockstep/collective/world.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/session/loader_table.h"
 #include "lockstep/session/session.h"
@@ -153,8 +155,21 @@ bool HasState(const CheckpointReader& reader) {
                      IsOfTrainer);
 }
 
+// Makes a group of the first ranks, of which this is one. The name of a group
+// is used once, so a number follows it if the verification is not the first.
+absl::StatusOr<std::unique_ptr<Communicator>> SplitFirst(Communicator& group,
+                                                         int64_t ranks) {
+  std::vector<int> members(ranks);
+  std::iota(members.begin(), members.end(), 0);
+  for (int64_t number = 1;; ++number) {
+    absl::StatusOr<std::unique_ptr<Communicator>> split =
+        group.Split(absl::StrCat("verification ", number), members);
+    if (!absl::IsAlreadyExists(split.status())) return split;
+  }
+}
+
 absl::Status Compare(const std::string& one, const std::string& two,
-                     int64_t steps) {
+                     const Session& session, const VerifyOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto without, OpenNewestCheckpoint(one));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto with, OpenNewestCheckpoint(two));
   if (!HasState(*without)) {
@@ -165,11 +180,23 @@ absl::Status Compare(const std::string& one, const std::string& two,
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string difference,
                             FirstDifference(*without, *with));
   if (difference.empty()) return absl::OkStatus();
+  const bool has_fewer = options.ranks > 0 && options.ranks < session.size();
   return absl::FailedPreconditionError(absl::StrCat(
-      "the training does not go on exactly: after ", 2 * steps,
-      " steps the two differ in ", difference,
+      "the training does not go on exactly",
+      has_fewer ? absl::StrCat(" on ", options.ranks, " of ", session.size(),
+                               " ranks")
+                : "",
+      ": after ", 2 * options.steps, " steps the two differ in ", difference,
       ". What differs, or what it comes "
-      "from, is not in the checkpoint, or not the same each time"));
+      "from, is not in the checkpoint, or not the same each time",
+      !has_fewer ? ""
+      : session.job().gradients.exact
+          ? ", or depends on the number of ranks: docs/determinism.md says "
+            "what "
+            "a trainer must keep for exact gradients"
+          : ", or depends on the number of ranks, as sums do unless the job "
+            "has "
+            "gradients.exact = true"));
 }
 
 // Stops a part of the verification if the whole was asked to stop.
@@ -187,9 +214,16 @@ class PassesStopOn : public SessionHooks {
   const Session& whole_;
 };
 
+// The ranks of a part of the verification.
+struct Part {
+  World* world;
+  Communicator& group;
+  Communicator& host_group;
+};
+
 // Trains until `steps` steps have ended, with checkpoints at the path, in a new
-// session over the same ranks.
-absl::Status TrainUntil(Session& session, int64_t steps,
+// session over these ranks.
+absl::Status TrainUntil(Session& session, const Part& ranks, int64_t steps,
                         const std::string& path,
                         const std::function<absl::Status(Session&)>& train,
                         const std::function<void(Job& job)>& change) {
@@ -201,9 +235,9 @@ absl::Status TrainUntil(Session& session, int64_t steps,
   job.rank_metrics.clear();
   job.progress.every = absl::ZeroDuration();
   SessionOptions options = session.options();
-  options.world = session.world();
-  options.group = &session.group();
-  options.host_group = &session.host_group();
+  options.world = ranks.world;
+  options.group = &ranks.group;
+  options.host_group = &ranks.host_group;
   options.stop_after = steps;
   PassesStopOn hook(session);
   options.hooks.push_back(&hook);
@@ -224,22 +258,48 @@ absl::Status TrainUntil(Session& session, int64_t steps,
       "VerifyOptions::steps), or train for longer"));
 }
 
+// Goes on from the checkpoint, on the first ranks alone.
+absl::Status GoOnWithFewer(Session& session, const std::string& path,
+                           const std::function<absl::Status(Session&)>& train,
+                           const VerifyOptions& options) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto host_group,
+                            SplitFirst(session.host_group(), options.ranks));
+  std::unique_ptr<Communicator> group;
+  if (&session.group() != &session.host_group()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(group,
+                              SplitFirst(session.group(), options.ranks));
+  }
+  const Part ranks = {nullptr, group == nullptr ? *host_group : *group,
+                      *host_group};
+  return TrainUntil(session, ranks, 2 * options.steps, path, train,
+                    options.change);
+}
+
 absl::Status VerifyAt(Session& session, const std::string& path,
                       const std::function<absl::Status(Session&)>& train,
                       const VerifyOptions& options) {
   const int64_t steps = options.steps;
   const std::string without = path + "/without";
   const std::string with = path + "/with";
+  const Part all = {session.world(), session.group(), session.host_group()};
   LOCKSTEP_RETURN_IF_ERROR(
-      TrainUntil(session, 2 * steps, without, train, nullptr));
-  LOCKSTEP_RETURN_IF_ERROR(TrainUntil(session, steps, with, train, nullptr));
+      TrainUntil(session, all, 2 * steps, without, train, nullptr));
   LOCKSTEP_RETURN_IF_ERROR(
-      TrainUntil(session, 2 * steps, with, train, options.change));
+      TrainUntil(session, all, steps, with, train, nullptr));
+  const bool has_fewer = options.ranks > 0 && options.ranks < session.size();
+  if (!has_fewer) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        TrainUntil(session, all, 2 * steps, with, train, options.change));
+  } else if (session.rank() < options.ranks) {
+    LOCKSTEP_RETURN_IF_ERROR(GoOnWithFewer(session, with, train, options));
+  }
   if (session.rank() == 0) {
-    LOCKSTEP_RETURN_IF_ERROR(Compare(without, with, steps));
+    LOCKSTEP_RETURN_IF_ERROR(Compare(without, with, session, options));
   }
   CallOptions call;
   call.name = "the end of the comparison";
+  // Ranks that do not go on wait for the others, which may take any time.
+  if (has_fewer) call.deadline = absl::InfiniteDuration();
   return Wait(session.host_group().Barrier(call));
 }
 
@@ -251,6 +311,11 @@ absl::Status VerifyRestart(Session& session,
   if (options.steps < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a restart comes after 1 or more steps, and not ", options.steps));
+  }
+  if (options.ranks < 0 || options.ranks > session.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the training can go on with 1 to ", session.size(),
+        " ranks, the present number, and not with ", options.ranks));
   }
   std::unique_ptr<TemporaryFolder> folder;
   absl::Status status;

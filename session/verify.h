@@ -23,6 +23,12 @@ struct VerifyOptions {
   // The number of steps before the restart, and also of those after it.
   int64_t steps = 5;
 
+  // The number of ranks after the restart, which are the first ones. The others
+  // wait. 0: all ranks of the session. With fewer ranks, a training ends with
+  // the same bits if its gradients are exact (ExactOptions). Session::world is
+  // nullptr on these ranks.
+  int64_t ranks = 0;
+
   // Changes the job for the part after the restart. It must change nothing that
   // affects the result; the number of workers is an example of what it may
   // change. It must do the same on all ranks.
@@ -31,8 +37,8 @@ struct VerifyOptions {
 
 // Calls the trainer three times, in new sessions with the job and the ranks of
 // this one: for 2 * steps steps; for `steps` steps; and then for `steps` more,
-// from the checkpoint. Rank 0 keeps the checkpoints in a temporary folder. All
-// ranks must call it, in place of session.Run.
+// from the checkpoint, on `ranks` ranks. Rank 0 keeps the checkpoints in a
+// temporary folder. All ranks must call it, in place of session.Run.
 //   FAILED_PRECONDITION  the results differ; names the first section of the
 //                        checkpoint that differs
 //   INVALID_ARGUMENT     the training has fewer steps

@@ -249,8 +249,7 @@ absl::StatusOr<Measured> MakeJobsLoader(const CommandHost& host,
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string name,
                             ChooseLoader(job, command.loader));
   Measured measured;
-  LOCKSTEP_ASSIGN_OR_RETURN(measured.source,
-                            JobSource::Open(host, name, job.loaders.at(name)));
+  LOCKSTEP_ASSIGN_OR_RETURN(measured.source, JobSource::Open(host, job, name));
   Config changes;
   changes.Set("prefetch_next_epoch", false);
   if (!command.trace.empty()) changes.Set("trace_events", kTraceEvents);

@@ -22,6 +22,7 @@
 #include "absl/strings/strip.h"
 #include "lockstep/base/annotate.h"
 #include "lockstep/base/config.h"
+#include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/loader.h"
@@ -184,15 +185,32 @@ std::string LastRows(const EpochFacts& facts) {
              : absl::StrCat(WithCommas(least), " to ", WithCommas(most));
 }
 
+// Returns a job with this loader alone, and whether its steps have shards, as
+// far as the text is right.
+Job JobOf(const Config& config, const std::string& loader,
+          const Config& table) {
+  Job job;
+  job.loaders.emplace(loader, table);
+  if (const Config* const found = config.Find("gradients")) {
+    ExactOptions exact;
+    if (TableOf(exact).ReadAll("gradients", *found).empty() &&
+        Validate(exact).ok()) {
+      job.gradients = exact;
+    }
+  }
+  return job;
+}
+
 // Adds a row for each number of ranks on which a loader works, and what is
 // wrong with the others.
 void CheckLoader(const CommandHost& host, const CheckCommand& command,
-                 const std::string& name, const Config& table,
-                 const std::vector<int64_t>& worlds,
-                 const std::string& checkpoint_path, Findings& findings,
+                 const Config& config, const std::string& name,
+                 const std::vector<int64_t>& worlds, Findings& findings,
                  std::vector<std::string>& unchecked, RecordTable& batches) {
-  const auto source =
-      JobSource::Open(host, name, table, command.size, command.replicas);
+  const Config& table = *config.Find("loader")->Find(name);
+  const std::string checkpoint_path = CheckpointPath(config);
+  const auto source = JobSource::Open(host, JobOf(config, name, table), name,
+                                      command.size, command.replicas);
   if (!source.ok()) {
     const Config* const dataset = table.Find("dataset");
     findings.AddOf(source.status(), dataset == nullptr ? table : *dataset);
@@ -366,8 +384,8 @@ absl::StatusOr<int> RunCheck(const CommandHost& host,
         unchecked.push_back(why);
         continue;
       }
-      CheckLoader(host, command, name, table, worlds, CheckpointPath(*config),
-                  findings, unchecked, batches);
+      CheckLoader(host, command, *config, name, worlds, findings, unchecked,
+                  batches);
     }
   }
   if (findings.HasUnknownName() && host.trainer == nullptr) {

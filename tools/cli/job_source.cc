@@ -169,18 +169,18 @@ absl::StatusOr<std::string> ChooseLoader(const Job& job,
                    absl::StrJoin(names, ", ")));
 }
 
-JobSource::JobSource(const CommandHost& host, std::string name, Config table,
-                     int64_t replicas)
+JobSource::JobSource(const CommandHost& host, const Job& job,
+                     const std::string& loader, int64_t replicas)
     : host_(host),
-      name_(std::move(name)),
-      table_(std::move(table)),
-      replicas_(replicas) {}
+      name_(loader),
+      table_(job.loaders.at(loader)),
+      replicas_(replicas),
+      shards_(job.gradients.CountShards()) {}
 
 absl::StatusOr<std::unique_ptr<JobSource>> JobSource::Open(
-    const CommandHost& host, const std::string& loader, const Config& given,
+    const CommandHost& host, const Job& job, const std::string& loader,
     std::optional<int64_t> size, int64_t replicas) {
-  std::unique_ptr<JobSource> source(
-      new JobSource(host, loader, given, replicas));
+  std::unique_ptr<JobSource> source(new JobSource(host, job, loader, replicas));
   Config& table = source->table_;
   if (size.has_value()) {
     if (*size < 0) {
@@ -217,6 +217,7 @@ absl::StatusOr<std::unique_ptr<Loader>> JobSource::MakeLoader(
   context.world_size = world;
   context.replicas = replicas_;
   context.dataset = dataset_;
+  context.shards = shards_;
   context.tell = host_.tell;
   Config table = table_;
   if (IsDefaultLoader(table)) {

@@ -96,11 +96,12 @@ absl::StatusOr<Job> ReadJobOf(const CommandHost& host, const Config& config);
 // Thread-safety: thread-compatible.
 class JobSource {
  public:
-  // Opens the dataset of a loader, whose settings are `table`. With `size`, a
-  // dataset without content stands in for it. `replicas` is the number of ranks
-  // that share data.
+  // Opens the dataset of a loader of the job. With `size`, a dataset without
+  // content stands in for it. `replicas` is the number of ranks that share
+  // data.
+  // Requires: the job has the loader.
   static absl::StatusOr<std::unique_ptr<JobSource>> Open(
-      const CommandHost& host, const std::string& loader, const Config& table,
+      const CommandHost& host, const Job& job, const std::string& loader,
       std::optional<int64_t> size = std::nullopt, int64_t replicas = 1);
 
   // Makes the loader as rank 0 of `world` does, with some settings changed if
@@ -125,7 +126,7 @@ class JobSource {
   std::string LengthsColumn() const;
 
  private:
-  JobSource(const CommandHost& host, std::string name, Config table,
+  JobSource(const CommandHost& host, const Job& job, const std::string& loader,
             int64_t replicas);
 
   const CommandHost host_;
@@ -133,6 +134,7 @@ class JobSource {
   Config table_;  // of the loader, without its dataset
   bool has_stand_in_ = false;
   const int64_t replicas_;
+  const int64_t shards_;  // of the job, or 0
   std::shared_ptr<Dataset> dataset_;
 };
 

@@ -211,8 +211,8 @@ absl::StatusOr<std::unique_ptr<SampleSource>> SampleSource::Open(
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string loader,
                             ChooseLoader(job, flags.loader));
   LOCKSTEP_ASSIGN_OR_RETURN(
-      source->job_, JobSource::Open(host, loader, job.loaders.at(loader),
-                                    flags.size, flags.replicas));
+      source->job_,
+      JobSource::Open(host, job, loader, flags.size, flags.replicas));
   return source;
 }
 

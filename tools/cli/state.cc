@@ -388,8 +388,7 @@ absl::Status CheckPlace(const CommandHost& host, const Job& job,
                         const StateCommand& command, const SavedPlace& place) {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const auto source,
-      JobSource::Open(host, place.loader, job.loaders.at(place.loader),
-                      command.size));
+      JobSource::Open(host, job, place.loader, command.size));
   LOCKSTEP_ASSIGN_OR_RETURN(const Dealing dealing,
                             source->For(command.world.value_or(1)));
   LOCKSTEP_RETURN_IF_ERROR(CheckSeed(place, dealing.seed));
