@@ -155,6 +155,28 @@ TEST_F(JobTest, MakesLoadersByName) {
                "did you mean 'test'? Known: test, train"));
 }
 
+TEST_F(JobTest, ExactGradientsGiveShardsToAllLoaders) {
+  PluginContext context;
+  context.world_size = 2;
+  const auto shards_of = [&](const std::string& gradients) {
+    const Job job = JobOf(absl::StrCat(
+        absl::StrReplaceAll(
+            kJob, {{"global_batch_size = 2", "global_batch_size = 24"}}),
+        "[gradients]\n", gradients));
+    std::vector<int64_t> shards;
+    for (const char* const name : {"train", "test"}) {
+      const auto loader = job.MakeLoader(registry_, name, context);
+      LOCKSTEP_EXPECT_OK(loader);
+      if (!loader.ok()) continue;
+      shards.push_back((*loader)->sampler_options().cut.shards);
+    }
+    return shards;
+  };
+  EXPECT_THAT(shards_of("exact = true"), ElementsAre(24, 24));
+  EXPECT_THAT(shards_of("exact = true\nshards = 12"), ElementsAre(12, 12));
+  EXPECT_THAT(shards_of("shards = 12"), ElementsAre(0, 0));
+}
+
 TEST_F(JobTest, MakesItsGroup) {
   const Job job = JobOf(kJob);
   WorldOptions alone = job.world;
@@ -245,7 +267,11 @@ TEST_F(JobTest, SaysWhatIsWrongAndWhere) {
       {"[loder.train]\n",
        "job.toml:1:2: the job: there is no setting 'loder'; did you mean "
        "'loader'? Known: world, group, loader, metrics, "
-       "rank_metrics, checkpoint, progress, stop, trainer"},
+       "rank_metrics, checkpoint, progress, stop, gradients, trainer"},
+      {"[gradients]\nexact = true\nshards = 36",
+       "job.toml:3:1: gradients: shards should be 2^n or 3 * 2^n, such as 16 "
+       "or "
+       "24, and at most 65536, but is 36"},
       {"[trainer]\nlearning_rat = 1",
        "job.toml:2:1: trainer: there is no setting 'learning_rat'; did you "
        "mean 'learning_rate'?"},

@@ -122,8 +122,10 @@ struct ExactModel {
         output_bias(1),
         momentum(hidden.size() + hidden_bias.size() + output.size() + 1) {
     Random random(RandomKey(9, 9, 0), 0);
-    for (float& each : hidden) each = static_cast<float>(random.Uniform()) - 0.5F;
-    for (float& each : output) each = static_cast<float>(random.Uniform()) - 0.5F;
+    for (float& each : hidden)
+      each = static_cast<float>(random.Uniform()) - 0.5F;
+    for (float& each : output)
+      each = static_cast<float>(random.Uniform()) - 0.5F;
   }
 
   std::vector<Parameter> parameters() {
@@ -222,7 +224,8 @@ inline absl::Status TrainExactly(Session& session,
   LOCKSTEP_RETURN_IF_ERROR(model.Bind(*gradients));
   LOCKSTEP_RETURN_IF_ERROR(session.AddState("momentum", &model.momentum));
   // The learning rate, the best loss, and what depends on all means so far.
-  std::vector<double> told = {kExactRate, std::numeric_limits<double>::infinity(), 0};
+  std::vector<double> told = {kExactRate,
+                              std::numeric_limits<double>::infinity(), 0};
   LOCKSTEP_RETURN_IF_ERROR(session.AddState("told", &told));
   LOCKSTEP_RETURN_IF_ERROR(session.Restore());
 
@@ -244,8 +247,8 @@ inline absl::Status TrainExactly(Session& session,
   };
   for (const int64_t epoch : session.Epochs(*train, options.epochs)) {
     for (Step& step : session.Steps(*train, epoch)) {
-      const bool is_last = session.rank() == options.kill_rank &&
-                           session.steps() + 1 == options.kill_step;
+      const bool dies = session.rank() == options.kill_rank &&
+                        session.steps() + 1 == options.kill_step;
       for (const Batch& batch : step) {
         double tokens = 0;
         LOCKSTEP_ASSIGN_OR_RETURN(const double loss, add(batch, true, tokens));
@@ -255,12 +258,12 @@ inline absl::Status TrainExactly(Session& session,
         step.AddWeight(static_cast<int64_t>(tokens));
         step.Add("loss", loss);
         step.Add("loss of rows", loss, static_cast<double>(batch.valid()));
-        if (is_last && batch.part() % 2 == options.kill_step % 2) {
+        if (dies && batch.part() % 2 == options.kill_step % 2) {
           ::raise(SIGKILL);
         }
       }
       LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
-      if (is_last) ::raise(SIGKILL);
+      if (dies) ::raise(SIGKILL);
       if (gradients->last().skipped) continue;
       tell(gradients->last().norm);
       tell(step.mean("loss"));
@@ -317,8 +320,9 @@ struct ExactJob {
                   "sampler = {name = \"packed\", row_length = 8, "
                   "window_batches = 3, seed = 7, global_batch_size = 24, tail "
                   "= \"uneven\"",
-                  own, "}\ndataset = {name = \"made\", size = 700, documents = "
-                       "true}\n")
+                  own,
+                  "}\ndataset = {name = \"made\", size = 700, documents = "
+                  "true}\n")
             : absl::StrCat(
                   "on_error = \"skip\"\nsampler = {name = \"native_shuffle\", "
                   "seed = 3, global_batch_size = 48, tail = \"uneven\"",

@@ -192,21 +192,6 @@ TEST_F(OverlapTest, TheTrainingMayEndWhileGradientsTravel) {
 }
 
 // It ends at once, and the others, which wait in Average, are told why.
-// Numbers and weights of a session are those of a rank, and not yet of shards.
-TEST_F(OverlapTest, ShardsAreRefused) {
-  const auto train = [](Session& session) -> absl::Status {
-    std::vector<float> values(3);
-    GradientsOptions options;
-    options.shards = 4;
-    return session.MakeGradients({{"p", BufferOf(values)}}, options).status();
-  };
-  for (const absl::Status& status : RunQuietly(2, train)) {
-    EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnimplemented,
-                                 HasSubstr("the gradients of a session have no "
-                                           "shards yet")));
-  }
-}
-
 TEST_F(OverlapTest, ARankMayFailWhileGradientsTravel) {
   const auto train = [](Session& session) -> absl::Status {
     LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));

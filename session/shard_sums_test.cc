@@ -34,8 +34,7 @@ TEST(ShardSums, KeepsThoseOfEachShard) {
     sums.part().Add("loss", 0);
     LOCKSTEP_EXPECT_OK(sums.EndPart(-1));
     EXPECT_EQ(sums.shards(), 3);
-    EXPECT_THAT(NumbersOf(sums),
-                ElementsAre(8, 1, 0.5, 18, 2, 1, 10, 1, 0.5));
+    EXPECT_THAT(NumbersOf(sums), ElementsAre(8, 1, 0.5, 18, 2, 1, 10, 1, 0.5));
   }
 }
 

@@ -195,9 +195,10 @@ TEST(PluginDocument, AJobAsText) {
 }
 
 TEST(PluginDocument, TablesOfAJob) {
-  for (const std::string path : {"docs/snippets/plugin/checkpoint.toml",
-                                 "docs/snippets/plugin/metrics.toml",
-                                 "docs/snippets/plugin/shards.toml"}) {
+  for (const std::string path :
+       {"docs/snippets/plugin/checkpoint.toml",
+        "docs/snippets/plugin/metrics.toml", "docs/snippets/plugin/shards.toml",
+        "docs/snippets/determinism/exact.toml"}) {
     const auto config = ReadConfigFile(path);
     LOCKSTEP_ASSERT_OK(config);
     job::TrainerOptions options;

@@ -187,6 +187,31 @@ TEST(Check, NumbersOfRanksThatDoNotFit) {
             HasSubstr("\ntrain        21      2")));
 }
 
+TEST(Check, ShardsOfAJob) {
+  const std::string exact = absl::StrCat(
+      absl::StrReplaceAll(kRight,
+                          {{"global_batch_size = 4", "global_batch_size = 8"}}),
+      "\n[gradients]\nexact = true\nshards = ");
+  CheckCommand command = OfText(exact + "4\n");
+  command.world = {"1", "3"};
+  const Outcome right = Check(command, TestHost());
+  EXPECT_EQ(right.code, 0) << right.out;
+  EXPECT_THAT(right.out, HasSubstr("\ntrain        21      3     4      3 "));
+  command = OfText(exact + "16\n");
+  const Outcome large = Check(command, TestHost());
+  EXPECT_EQ(large.code, 1);
+  EXPECT_THAT(large.out, HasSubstr("multiple of gradients.shards=16, such as "
+                                   "16 or 32, but got global_batch_size=8; or "
+                                   "set gradients.shards to a number that "
+                                   "divides it: 1, 2, 4 or 8"));
+  // Loaders are checked without shards where their number is wrong.
+  const Outcome wrong = Check(exact + "5\n");
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_THAT(wrong.out,
+              AllOf(HasSubstr("gradients: shards should be 2^n or 3 * 2^n"),
+                    HasSubstr("FILE has 1 thing that is wrong")));
+}
+
 TEST(Check, BatchesOfShards) {
   CheckCommand command = OfText(absl::StrReplaceAll(
       kRight,

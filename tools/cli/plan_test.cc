@@ -145,6 +145,14 @@ TEST(Plan, TellsHowShardsAreDealt) {
                        HasSubstr("25, but got shards=24: set more shards")));
 }
 
+// The shards of a job whose gradients are exact.
+TEST(Plan, TellsTheShardsOfAJob) {
+  PlanCommand command =
+      OfJob(JobFile("exact.toml", "name = \"native_shuffle\""), 2);
+  command.samples.job.values = {"gradients.exact=true", "gradients.shards=2"};
+  EXPECT_THAT(Plan(command), HasSubstr("in 2 shards of up to "));
+}
+
 TEST(Plan, OtherFormatsHaveTheShards) {
   PlanCommand command = Sized(5, 1, 1);
   command.samples.shards = 4;
