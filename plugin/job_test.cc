@@ -161,7 +161,8 @@ TEST_F(JobTest, ExactGradientsGiveShardsToAllLoaders) {
   const auto shards_of = [&](const std::string& gradients) {
     const Job job = JobOf(absl::StrCat(
         absl::StrReplaceAll(
-            kJob, {{"global_batch_size = 2", "global_batch_size = 24"}}),
+            kJob, {{"global_batch_size = 2", "global_batch_size = 24"},
+                   {"global_batch_size = 4", "global_batch_size = 48"}}),
         "[gradients]\n", gradients));
     std::vector<int64_t> shards;
     for (const char* const name : {"train", "test"}) {

@@ -68,6 +68,55 @@ TEST(Trainer, GoesOnExactlyWithEachOptimizer) {
   }
 }
 
+// The checkpoints at the end are the same files.
+TEST(Trainer, HasTheSameBitsOnAnyNumberOfRanks) {
+  const auto train = [](int ranks, const std::string& settings) {
+    const std::string path = NewFolder() + "/digits";
+    const Ended ended =
+        Launch(ranks, absl::StrCat(kTrainer,
+                                   "--set trainer.epochs=3 --set "
+                                   "checkpoint.path=",
+                                   path, settings));
+    EXPECT_EQ(ended.code, 0) << ended.printed;
+    return Content(path + ".000000000120") + Content(path + ".best");
+  };
+  const std::string exact = " --set gradients.exact=true";
+  const std::string wanted = train(1, exact);
+  EXPECT_GT(wanted.size(), 400'000);
+  for (const int ranks : {2, 3, 5, 8}) {
+    EXPECT_TRUE(train(ranks, exact) == wanted) << "on " << ranks << " ranks";
+  }
+  const std::string other = train(3, "");
+  EXPECT_EQ(other.size(), train(2, "").size());
+  EXPECT_FALSE(other == train(2, "")) << "VACUOUS: sums have no order";
+}
+
+TEST(Trainer, VerifiesOnFewerRanks) {
+  const std::string verify = absl::StrCat(kTrainer, "--verify=45 ");
+  const std::string exact = "--set gradients.exact=true ";
+  const Ended same = Launch(4, verify + exact + "--verify_ranks=3");
+  EXPECT_EQ(same.code, 0) << same.printed;
+  EXPECT_THAT(same.printed,
+              HasSubstr("goes on exactly: after 90 steps, with and without a "
+                        "restart on 3 of 4 ranks, all is the same"));
+  const Ended other = Launch(4, verify + "--verify_ranks=3");
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.printed,
+              HasSubstr("or depends on the number of ranks, as sums do unless "
+                        "the job has gradients.exact = true"));
+  for (const auto& [flags, told] :
+       {std::make_pair("--verify=2 --verify_ranks=5",
+                       "with 1 to 4 ranks, the present number, and not with 5"),
+        std::make_pair("--verify_ranks=2", "give --verify, too"),
+        std::make_pair("--verify --verify_ranks",
+                       "--verify_ranks should be a number of ranks from 1 on"),
+        std::make_pair("--verify --verify_ranks=0", "but is '0'")}) {
+    const Ended wrong = Launch(4, absl::StrCat(kTrainer, flags));
+    EXPECT_EQ(wrong.code, 2) << wrong.printed;
+    EXPECT_THAT(wrong.printed, HasSubstr(told));
+  }
+}
+
 TEST(Trainer, GoesOnOnOtherNumbersOfRanks) {
   const std::string folder = NewFolder();
   const std::string command =
