@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/collective/buffer.h"
@@ -20,7 +22,34 @@ namespace {
 
 enum Element : size_t { kWeight, kStops, kHasMore, kElements };
 
+// A double represents all integers up to this one, so sums of weights are
+// exact.
+constexpr int64_t kMostWeight = int64_t{1} << 53;
+
 }  // namespace
+
+absl::Status Control::Check(const StepInput& input, int ranks) const {
+  if (!input.weight.has_value()) {
+    return absl::InvalidArgumentError(
+        "the weight of the step is not set: set StepInput::weight to this "
+        "rank's rows or tokens, or to 0 if it has none");
+  }
+  const int64_t most = kMostWeight / ranks;
+  if (*input.weight < 0 || *input.weight > most) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the weight of a step is ", *input.weight, "; it should be from 0 to ",
+        most, ", which is 2^53 divided by the number of ranks"));
+  }
+  if (exact_ == nullptr ||
+      input.sums.size() % static_cast<size_t>(exact_->count()) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("StepInput::sums has ", input.sums.size(),
+                   " numbers, and should have a multiple of ", exact_->count(),
+                   ": those of each shard of this rank, which has ",
+                   exact_->Describe(), ", one shard after another"));
+}
 
 void Control::Write(const StepInput& input) {
   elements_.assign(kElements, 0);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lockstep/base/language.h"
 #include "lockstep/collective/buffer.h"
@@ -23,6 +24,9 @@ class Control {
   // With shards, `exact` says how they are added up. It is null otherwise, and
   // outlives the Control.
   explicit Control(const ExactSum* exact) : exact_(exact) {}
+
+  // Returns INVALID_ARGUMENT for a wrong weight, or a wrong number of sums.
+  absl::Status Check(const StepInput& input, int ranks) const;
 
   // Begins with what this rank brings. Allocates no memory in later steps.
   void Write(const StepInput& input);

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -55,6 +57,14 @@ void ExactSum::Add(int64_t shard, DType from_type, const void* from,
     internal_gradients::Add(to_type, slot(second), to_type, slot(second - 1),
                             count);
   }
+}
+
+std::string ExactSum::Describe() const {
+  const int64_t all =
+      std::accumulate(shards_.begin(), shards_.end(), int64_t{0});
+  return count() == 1 ? absl::StrCat("shard ", own_.begin, " of ", all)
+                      : absl::StrCat("shards ", own_.begin, " to ",
+                                     own_.end - 1, " of ", all);
 }
 
 int64_t ExactSum::SumsAfter(int64_t shards) const {

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -38,6 +39,8 @@ class ExactSum {
   // The shards of this rank.
   ShardRange own() const { return own_; }
   int64_t count() const { return own_.end - own_.begin; }
+  // Returns "shards 8 to 15 of 24", which are those of this rank.
+  std::string Describe() const;
 
   // The most sums that wait at a time, and those that are left at the end.
   int64_t slots() const { return slots_; }

@@ -44,10 +44,6 @@ namespace {
 
 using internal_gradients::Marks;
 
-// A double represents all integers up to this one, so sums of weights are
-// exact.
-constexpr int64_t kMostWeight = int64_t{1} << 53;
-
 // The most names in an error.
 constexpr int kMostTold = 5;
 
@@ -318,22 +314,8 @@ absl::Status Gradients::CheckStep(const StepInput& input) {
         "Average comes before the shards of this rank: call "
         "BeginPart(batch.part(), batch.shard()) for each part");
   }
-  LOCKSTEP_RETURN_IF_ERROR(CheckWeight(input));
-  LOCKSTEP_RETURN_IF_ERROR(CheckSums(input));
+  LOCKSTEP_RETURN_IF_ERROR(control_->Check(input, group_->size()));
   return CheckMarks(input);
-}
-
-absl::Status Gradients::CheckWeight(const StepInput& input) const {
-  if (!input.weight.has_value()) {
-    return absl::InvalidArgumentError(
-        "the weight of the step is not set: set StepInput::weight to this "
-        "rank's rows or tokens, or to 0 if it has none");
-  }
-  const int64_t most = kMostWeight / group_->size();
-  if (*input.weight >= 0 && *input.weight <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the weight of a step is ", *input.weight, "; it should be from 0 to ",
-      most, ", which is 2^53 divided by the number of ranks"));
 }
 
 absl::Status Gradients::CheckMarks(const StepInput& input) {
@@ -431,8 +413,7 @@ absl::Status Gradients::AverageUntilAllAreDone(
 }
 
 absl::StatusOr<StepResult> Gradients::AddUp(const StepInput& input) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckWeight(input));
-  LOCKSTEP_RETURN_IF_ERROR(CheckSums(input));
+  LOCKSTEP_RETURN_IF_ERROR(control_->Check(input, group_->size()));
   control_->Write(input);
   LOCKSTEP_ASSIGN_OR_RETURN(const Work control, IssueControl(input, ""));
   LOCKSTEP_RETURN_IF_ERROR(control.Wait());
@@ -572,6 +553,17 @@ absl::Status Gradients::Discard() {
   marks_->EndStep();
   launches_.store(false, std::memory_order_relaxed);
   return is_early_ ? absl::OkStatus() : reducer_->SetToZero();
+}
+
+bool Gradients::AreZero() const {
+  return on_host() &&
+         std::all_of(
+             views_.begin(), views_.end(), [](const GradientView& view) {
+               return view.frozen ||
+                      internal_gradients::AllAreZero(view.gradient.dtype,
+                                                     view.gradient.data,
+                                                     view.gradient.count);
+             });
 }
 
 absl::Status Gradients::EndStep() {

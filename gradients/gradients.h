@@ -254,6 +254,10 @@ class Gradients {
   // lost: one is not 0, or was marked. (On a device, only marks are seen.)
   absl::Status EndStep();
 
+  // Returns true if all gradients that Average takes are 0 now. On a device,
+  // nobody knows, and it is false.
+  bool AreZero() const;
+
   // The result of the last Average. It has default values before.
   const StepResult& last() const { return last_; }
 
@@ -333,7 +337,6 @@ class Gradients {
   absl::Status NextPart(int part, int64_t shard);
   absl::Status EndPart();
   absl::Status CheckStep(const StepInput& input);
-  absl::Status CheckWeight(const StepInput& input) const;
   absl::Status CheckMarks(const StepInput& input);
   absl::StatusOr<StepResult> AverageOnHost(const StepInput& input);
   absl::StatusOr<Work> IssueControl(const StepInput& input,
@@ -347,7 +350,6 @@ class Gradients {
 
   // ---- Shards (gradients_exact.cc).
   absl::Status CheckShard(int part, int64_t shard) const;
-  absl::Status CheckSums(const StepInput& input) const;
   absl::Status CheckEmptyPart() const;
   absl::Status TryShards();
   absl::Status PassShards();
@@ -423,6 +425,19 @@ class Gradients {
   // The same, and the last part has begun, so marks launch them.
   std::atomic<bool> launches_{false};
 };
+
+// Adds up what the ranks of a group bring, as Gradients::AddUp does, in a
+// program that has no Gradients: one that only evaluates, for instance.
+// `shards` is GradientsOptions::shards.
+//
+//   StepInput input;
+//   input.weight = rows;
+//   input.sums = absl::MakeSpan(&loss, 1);
+//   LOCKSTEP_ASSIGN_OR_RETURN(const StepResult all, AddUpStep(*group, input));
+//   loss /= static_cast<double>(all.weight);
+absl::StatusOr<StepResult> AddUpStep(Communicator& group,
+                                     const StepInput& input,
+                                     int64_t shards = 0);
 
 }  // namespace lockstep
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/shard_tree.h"
 #include "lockstep/base/status_macros.h"
@@ -13,22 +14,12 @@
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/work.h"
 #include "lockstep/gradients/arithmetic.h"
+#include "lockstep/gradients/control.h"
 #include "lockstep/gradients/exact_sum.h"
 #include "lockstep/gradients/gradients.h"
 #include "lockstep/gradients/reducer.h"
 
 namespace lockstep {
-namespace {
-
-// Returns "shards 8 to 15 of 24".
-std::string NamesOf(const ShardRange& own, int64_t all) {
-  return own.end - own.begin == 1
-             ? absl::StrCat("shard ", own.begin, " of ", all)
-             : absl::StrCat("shards ", own.begin, " to ", own.end - 1, " of ",
-                            all);
-}
-
-}  // namespace
 
 ShardRange Gradients::shards() const {
   return exact_ == nullptr ? ShardRange() : exact_->own();
@@ -47,7 +38,7 @@ absl::Status Gradients::CheckShard(int part, int64_t shard) const {
   const auto wrong = [&](const std::string& why) {
     return absl::FailedPreconditionError(absl::StrCat(
         "BeginPart(", part, ", ", shard, ") comes where ", why,
-        ". This rank has ", NamesOf(own, options_.shards),
+        ". This rank has ", exact_->Describe(),
         ": give the loader as many shards as GradientsOptions::shards, and "
         "call BeginPart(batch.part(), batch.shard()) for each of its parts"));
   };
@@ -61,18 +52,6 @@ absl::Status Gradients::CheckShard(int part, int64_t shard) const {
   if (part + 1 < parts_ || left == 0) return absl::OkStatus();
   return wrong(absl::StrCat("the step has no further part, and this rank has ",
                             left, left == 1 ? " shard" : " shards", " left"));
-}
-
-absl::Status Gradients::CheckSums(const StepInput& input) const {
-  if (exact_ == nullptr ||
-      input.sums.size() % static_cast<size_t>(exact_->count()) == 0) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "StepInput::sums has ", input.sums.size(),
-      " numbers, and should have a multiple of ", exact_->count(),
-      ": those of each shard of this rank, which has ",
-      NamesOf(exact_->own(), options_.shards), ", one shard after another"));
 }
 
 // Adds up a number, so that a group which can't add up shards says so before
@@ -112,6 +91,23 @@ absl::Status Gradients::PassShards() {
         BeginPart(static_cast<int>(i), exact_->own().begin + i));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> AddUpStep(Communicator& group,
+                                     const StepInput& input, int64_t shards) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto exact,
+                            internal_gradients::MakeExactSum(shards, group));
+  internal_gradients::Control control(exact.get());
+  LOCKSTEP_RETURN_IF_ERROR(control.Check(input, group.size()));
+  control.Write(input);
+  control.AddUpShards(input);
+  if (group.size() > 1) {
+    CallOptions call;
+    call.name = absl::StrCat(input.step, input.sum_names.empty() ? "" : ": ",
+                             input.sum_names);
+    LOCKSTEP_RETURN_IF_ERROR(Wait(control.AddUp(group, call)));
+  }
+  return control.Read(input);
 }
 
 }  // namespace lockstep

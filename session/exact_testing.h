@@ -209,6 +209,36 @@ inline void BindOptions(ExactTrainerOptions& options, OptionTable& table) {
   table.Add("kill_step", &options.kill_step, "The step in which it does so.");
 }
 
+// Returns the loss of a batch, adds its gradients if `adds` is true, and sets
+// `tokens` to the number of samples in its rows.
+inline absl::StatusOr<double> LossOf(const Batch& batch, bool adds,
+                                     ExactModel& model, double& tokens) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto x, batch.Values<float>("x"));
+  double loss = 0;
+  tokens = 0;
+  for (int64_t row = 0; row < batch.valid(); ++row) {
+    loss += model.Row(&x[static_cast<size_t>(row * kExactInputs)], adds);
+    const auto splits = batch.sample_splits();
+    tokens +=
+        splits.empty() ? 1 : static_cast<double>(splits[row + 1] - splits[row]);
+  }
+  return loss;
+}
+
+inline std::string DigestOfAll(const ExactModel& model,
+                               const std::vector<double>& told) {
+  std::string all;
+  for (const std::vector<float>* const part :
+       {&model.hidden, &model.hidden_bias, &model.output, &model.output_bias,
+        &model.momentum}) {
+    all.append(reinterpret_cast<const char*>(part->data()),
+               part->size() * sizeof(float));
+  }
+  all.append(reinterpret_cast<const char*>(told.data()),
+             told.size() * sizeof(double));
+  return DigestOf(all).ToString();
+}
+
 // Trains, and sets `digest` to that of all state at the end.
 inline absl::Status TrainExactly(Session& session,
                                  const ExactTrainerOptions& options,
@@ -230,28 +260,14 @@ inline absl::Status TrainExactly(Session& session,
   LOCKSTEP_RETURN_IF_ERROR(session.Restore());
 
   const auto tell = [&](double value) { told[2] = 0.9 * told[2] + value; };
-  // Returns the loss of a batch, and sets `tokens` to what it is a sum over.
-  const auto add = [&](const Batch& batch, bool adds,
-                       double& tokens) -> absl::StatusOr<double> {
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto x, batch.Values<float>("x"));
-    double loss = 0;
-    tokens = 0;
-    for (int64_t row = 0; row < batch.valid(); ++row) {
-      loss += model.Row(&x[static_cast<size_t>(row * kExactInputs)], adds);
-      tokens += batch.sample_splits().empty()
-                    ? 1
-                    : static_cast<double>(batch.sample_splits()[row + 1] -
-                                          batch.sample_splits()[row]);
-    }
-    return loss;
-  };
   for (const int64_t epoch : session.Epochs(*train, options.epochs)) {
     for (Step& step : session.Steps(*train, epoch)) {
       const bool dies = session.rank() == options.kill_rank &&
                         session.steps() + 1 == options.kill_step;
       for (const Batch& batch : step) {
         double tokens = 0;
-        LOCKSTEP_ASSIGN_OR_RETURN(const double loss, add(batch, true, tokens));
+        LOCKSTEP_ASSIGN_OR_RETURN(const double loss,
+                                  LossOf(batch, true, model, tokens));
         for (int64_t i = 3; options.marks && i >= 0; --i) {
           gradients->MarkReady(i);
         }
@@ -276,7 +292,7 @@ inline absl::Status TrainExactly(Session& session,
         session.Evaluate(*test, [&](const Batch& batch, Sums& sums) {
           double tokens = 0;
           LOCKSTEP_ASSIGN_OR_RETURN(const double loss,
-                                    add(batch, false, tokens));
+                                    LossOf(batch, false, model, tokens));
           sums.Add("loss", loss);
           sums.Add("loss of tokens", loss, tokens);
           return absl::OkStatus();
@@ -287,16 +303,7 @@ inline absl::Status TrainExactly(Session& session,
     if (mean >= told[1]) told[0] *= 0.5;  // it is on a plateau
     told[1] = std::min(told[1], mean);
   }
-  std::string all;
-  for (const std::vector<float>* const part :
-       {&model.hidden, &model.hidden_bias, &model.output, &model.output_bias,
-        &model.momentum}) {
-    all.append(reinterpret_cast<const char*>(part->data()),
-               part->size() * sizeof(float));
-  }
-  all.append(reinterpret_cast<const char*>(told.data()),
-             told.size() * sizeof(double));
-  *digest = absl::StrCat(DigestOf(all).ToString(), " after ", session.steps(),
+  *digest = absl::StrCat(DigestOfAll(model, told), " after ", session.steps(),
                          " steps, rate ", told[0], ", loss ", told[1]);
   return absl::OkStatus();
 }

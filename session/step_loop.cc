@@ -15,15 +15,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
 #include "lockstep/base/annotate.h"
 #include "lockstep/base/end_process.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/blocked_time.h"
-#include "lockstep/collective/buffer.h"
-#include "lockstep/gradients/arithmetic.h"
 #include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
@@ -41,16 +38,6 @@ namespace {
 
 // A step of a rank has at most this weight, which no sum over parts overflows.
 constexpr int64_t kMostWeight = int64_t{1} << 53;
-
-// Returns true if all gradients that are averaged are 0.
-bool IsZero(const Gradients& gradients) {
-  const absl::Span<const GradientView> views = gradients.views();
-  return std::all_of(views.begin(), views.end(), [](const GradientView& view) {
-    const Buffer& gradient = view.gradient;
-    return view.frozen || internal_gradients::AllAreZero(
-                              gradient.dtype, gradient.data, gradient.count);
-  });
-}
 
 double SecondsIn(const std::vector<StepReport::Interval>& intervals) {
   double seconds = 0;
@@ -366,7 +353,7 @@ absl::StatusOr<Batch*> StepLoop::EmptyBatch() {
         " steps were left: within its steps, let the loop alone read a loader, "
         "and do not call Drain"));
   }
-  if (training_.exact != nullptr) {
+  if (is_exact()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "this rank has no data in step ", uneven_->number(), " of epoch ",
         epoch_,
@@ -438,7 +425,7 @@ absl::Status StepLoop::TakePart(Batch& batch, int64_t part) {
   if (is_weight_rows_) step_.weight_ = rows_;
   const auto number = static_cast<int>(part_);
   for (const auto& gradients : training_.gradients) {
-    if (training_.exact != nullptr) {
+    if (is_exact()) {
       LOCKSTEP_RETURN_IF_ERROR(InStep(gradients->BeginPart(number, shard_)));
     } else if (step_.parts_ > 1) {
       LOCKSTEP_RETURN_IF_ERROR(InStep(gradients->BeginPart(number)));
@@ -464,13 +451,13 @@ absl::Status StepLoop::ReadNextPart() {
 absl::Status StepLoop::EndPart() { return InStep(sums_.EndPart(shard_)); }
 
 void StepLoop::EndShard() {
-  if (training_.exact == nullptr || shard_ < 0) return;
+  if (!is_exact() || shard_ < 0) return;
   const bool has_weight = step_.weight_ > weight_before_;
   weight_before_ = step_.weight_;
   for (size_t i = 0; i < training_.watches.size(); ++i) {
     ShardWatch& watch = training_.watches[i];
     if (!watch.is_on()) continue;
-    watch.EndShard(has_weight, IsZero(*training_.gradients[i]));
+    watch.EndShard(has_weight, training_.gradients[i]->AreZero());
   }
 }
 
@@ -599,7 +586,7 @@ absl::Status StepLoop::CheckInStep(Call call, absl::string_view name) const {
 
 absl::Status StepLoop::CheckInPart(absl::string_view name) const {
   LOCKSTEP_RETURN_IF_ERROR(CheckInStep(Call::kAdd, name));
-  if (training_.exact == nullptr || step_.batch_ != nullptr) {
+  if (!is_exact() || step_.batch_ != nullptr) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(
@@ -627,7 +614,7 @@ void StepLoop::AddWeight(int64_t weight) {
         absl::StrCat("AddWeight(", weight, ") in ", NameOfStep(),
                      ": a weight should be from 0 to ", kMostWeight));
   }
-  if (allowed.ok() && training_.exact != nullptr && shard_ < 0 && weight > 0) {
+  if (allowed.ok() && is_exact() && shard_ < 0 && weight > 0) {
     allowed = absl::FailedPreconditionError(absl::StrCat(
         "AddWeight(", weight, ") in ", NameOfStep(),
         " is for a batch without rows (Batch::shard is -1), of which there are "
@@ -672,86 +659,3 @@ absl::Status StepLoop::InStep(const absl::Status& error) const {
 }
 
 }  // namespace lockstep::internal_session
-
-namespace lockstep {
-
-// ---- The public types on top of it.
-
-void Step::Add(absl::string_view name, double sum) {
-  loop_->Add(name, sum, std::nullopt);
-}
-
-void Step::Add(absl::string_view name, double sum, double weight) {
-  loop_->Add(name, sum, weight);
-}
-
-void Step::AddWeight(int64_t weight) { loop_->AddWeight(weight); }
-
-Step::Iterator Step::begin() {
-  loop_->BeginParts();
-  return Iterator(this);
-}
-
-Step::Iterator& Step::Iterator::operator++() {
-  step_->loop_->NextPart();
-  return *this;
-}
-
-absl::Status Step::Average(Gradients& gradients) {
-  return loop_->Average(gradients);
-}
-
-EpochNumbers::~EpochNumbers() { training_.loaders.LeaveBody(loader_); }
-
-EpochNumbers::Iterator& EpochNumbers::Iterator::operator++() {
-  range_->training_.loaders.EndBody(range_->loader_);
-  ++epoch_;
-  return *this;
-}
-
-bool EpochNumbers::Iterator::operator!=(const Iterator& end) const {
-  return epoch_ < end.epoch_ && range_->BeginBody();
-}
-
-// Begins the body of the loop for an epoch, if there is anything left to do.
-bool EpochNumbers::BeginBody() const {
-  if (!training_.failure.ok() || training_.IsOver()) return false;
-  // Other ranks may have steps left where a loader of the trainer's own has
-  // none.
-  const bool is_shared = training_.loaders.FindName(loader_) == nullptr &&
-                         training_.ranks.size() > 1;
-  const int64_t most = is_shared ? 0 : loader_.options().max_steps;
-  // After a restart at the end of an epoch, the code that follows its steps is
-  // repeated, even if no step is left.
-  if (most > 0 && loader_.progress().steps_in_total >= most &&
-      !training_.loaders.RepeatsEpoch(loader_)) {
-    training_.why_no_steps = absl::StrCat(training_.loaders.Describe(loader_),
-                                          " has done max_steps=", most);
-    return false;
-  }
-  training_.loaders.BeginBody(loader_);
-  return true;
-}
-
-StepRange::StepRange(std::unique_ptr<internal_session::StepLoop> loop)
-    : loop_(std::move(loop)) {}
-
-StepRange::~StepRange() = default;
-
-StepRange::Iterator StepRange::begin() {
-  loop_->Begin();
-  return Iterator(loop_.get());
-}
-
-Step& StepRange::Iterator::operator*() const { return loop_->step(); }
-
-StepRange::Iterator& StepRange::Iterator::operator++() {
-  loop_->Advance();
-  return *this;
-}
-
-bool StepRange::Iterator::done() const {
-  return loop_ == nullptr || loop_->done();
-}
-
-}  // namespace lockstep

@@ -96,6 +96,7 @@ class StepLoop {
 
   // ---- Steps.
 
+  bool is_exact() const { return training_.job.gradients.exact; }
   // Goes to the next step. It may be in a later epoch. If there is none, the
   // loop is done.
   absl::Status GoOn();

@@ -26,16 +26,13 @@
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/consistency.h"
-#include "lockstep/collective/operation.h"
-#include "lockstep/collective/work.h"
-#include "lockstep/gradients/control.h"
-#include "lockstep/gradients/exact_sum.h"
 #include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/loader/sample_error.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/registry.h"
+#include "lockstep/sampler/cut.h"
 #include "lockstep/sampler/sampler.h"
 #include "lockstep/session/console.h"
 #include "lockstep/session/hooks.h"
@@ -49,17 +46,6 @@ namespace {
 
 // A step has at most this number of sums, each of which may have a weight.
 constexpr int64_t kMostSums = 1000;
-
-// A double represents all integers up to this one, so sums of weights are
-// exact.
-constexpr int64_t kMostWeight = int64_t{1} << 53;
-
-absl::Status CheckWeight(int64_t weight, int64_t ranks) {
-  const int64_t most = kMostWeight / ranks;
-  if (weight >= 0 && weight <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the weight of a step is ", weight, "; it should be from 0 to ", most));
-}
 
 absl::Status CheckSums(const Sums& sums, absl::string_view what) {
   LOCKSTEP_RETURN_IF_ERROR(sums.status());
@@ -128,7 +114,7 @@ absl::Status Training::Join() {
   LOCKSTEP_RETURN_IF_ERROR(ranks.Join(
       job, registry, options.world, options.group, options.host_group,
       [this](absl::string_view text) { Log(text); }));
-  LOCKSTEP_RETURN_IF_ERROR(MakeExact());
+  LOCKSTEP_RETURN_IF_ERROR(CheckExact());
   const auto log = [this](absl::string_view text) { Log(text); };
   checkpoint.emplace(ranks.host_group(), job.checkpoint, log);
   checkpoint->set_job(job.fingerprint);
@@ -142,8 +128,8 @@ absl::Status Training::Join() {
   return absl::OkStatus();
 }
 
-// Prepares the sums over shards if gradients are exact.
-absl::Status Training::MakeExact() {
+// Returns INVALID_ARGUMENT if gradients can't be exact on these ranks.
+absl::Status Training::CheckExact() const {
   if (!job.gradients.exact) return absl::OkStatus();
   absl::Status valid = Validate(job.gradients);
   if (valid.ok() && job.gradients.shards < ranks.size()) {
@@ -152,10 +138,7 @@ absl::Status Training::MakeExact() {
                      ranks.size(), ", but got shards=", job.gradients.shards,
                      ": use fewer ranks, or set more shards for a new job"));
   }
-  if (!valid.ok()) return Annotate(valid, "gradients");
-  exact = std::make_unique<const internal_gradients::ExactSum>(
-      job.gradients.shards, ranks.size(), ranks.rank());
-  return absl::OkStatus();
+  return valid.ok() ? valid : Annotate(valid, "gradients");
 }
 
 PluginContext Training::InThisSession(PluginContext context) const {
@@ -311,8 +294,16 @@ void Training::TellUnread(const Loader& loader, int64_t& unread) const {
   unread = 0;
 }
 
+ShardRange Training::shards() const {
+  if (!job.gradients.exact) return {};
+  CutOptions cut;
+  cut.shards = job.gradients.shards;
+  cut.world = ranks.size();
+  return ShardsOf(cut, ranks.rank());
+}
+
 absl::Status Training::CheckShards(const Loader& loader) const {
-  if (exact == nullptr) return absl::OkStatus();
+  if (!job.gradients.exact) return absl::OkStatus();
   const SamplerOptions& sampler = loader.sampler_options();
   if (sampler.cut.shards == job.gradients.shards &&
       sampler.cut.world == ranks.size() && sampler.rank == ranks.rank()) {
@@ -353,8 +344,9 @@ absl::Status Training::AddUp(int64_t& weight, const ShardSums& by_shard,
   // which one averages and another does not are told that they differ.
   const absl::StatusOr<StepResult> added =
       averaged != nullptr ? averaged->Average(input)
-      : gradients.empty() ? AddUpAlone(input)
-                          : gradients[0]->AddUp(input);
+      : gradients.empty()
+          ? AddUpStep(ranks.host_group(), input, job.gradients.CountShards())
+          : gradients[0]->AddUp(input);
   if (absl::IsFailedPrecondition(added.status()) &&
       absl::StrContains(added.status().message(), " differ at operation ")) {
     return Annotate(
@@ -370,21 +362,6 @@ absl::Status Training::AddUp(int64_t& weight, const ShardSums& by_shard,
   Divide(sums, weight, means);
   Agree(added->stops, static_cast<int64_t>(elements_[0]));
   return absl::OkStatus();
-}
-
-// Adds up what the ranks bring if the session has no gradients.
-absl::StatusOr<StepResult> Training::AddUpAlone(const StepInput& input) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckWeight(*input.weight, ranks.size()));
-  internal_gradients::Control control(exact.get());
-  control.Write(input);
-  control.AddUpShards(input);
-  if (ranks.size() > 1) {
-    CallOptions call;
-    call.name = absl::StrCat(input.step, input.sum_names.empty() ? "" : ": ",
-                             input.sum_names);
-    LOCKSTEP_RETURN_IF_ERROR(Wait(control.AddUp(ranks.host_group(), call)));
-  }
-  return control.Read(input);
 }
 
 void Training::Follow(const Gradients& followed) {

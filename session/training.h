@@ -23,7 +23,6 @@
 #include "lockstep/base/shard_tree.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/checkpoint/checkpoint.h"
-#include "lockstep/gradients/exact_sum.h"
 #include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
@@ -119,9 +118,7 @@ struct Training {
   void TellUnread(const Loader& loader, int64_t& unread) const;
 
   // Returns the shards of this rank if gradients are exact, or else none.
-  ShardRange shards() const {
-    return exact == nullptr ? ShardRange() : exact->own();
-  }
+  ShardRange shards() const;
 
   // Returns FAILED_PRECONDITION if gradients are exact and the steps of the
   // loader are not cut into the job's shards.
@@ -162,8 +159,6 @@ struct Training {
   // Declared before the ranks, which log to it.
   const std::shared_ptr<internal_base::Notifier> notifier;
   Ranks ranks;
-  // Says how the ranks add up shards. It is null if gradients are not exact.
-  std::unique_ptr<const internal_gradients::ExactSum> exact;
   std::vector<std::unique_ptr<Gradients>> gradients;
   std::vector<ShardWatch> watches;  // of exact gradients, one for each
   std::optional<Reports> reports;
@@ -197,8 +192,7 @@ struct Training {
   std::vector<const Gradients*> undecided;
 
  private:
-  absl::Status MakeExact();
-  absl::StatusOr<StepResult> AddUpAlone(const StepInput& input);
+  absl::Status CheckExact() const;
   void Agree(int64_t stops, int64_t finishes);
 
   std::vector<double> elements_;  // what AddUp adds up
