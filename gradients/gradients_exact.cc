@@ -78,7 +78,8 @@ absl::Status Gradients::CheckEmptyPart() const {
         "the gradient of parameter '", views_[i].name,
         "' is not 0 at the end of part ", part_,
         ", in which this rank has no shard: add what rows give in the part of "
-        "their shard, and nothing in parts without rows"));
+        "their shard, and not after the last part or from memory of your own "
+        "that has the gradients of several parts"));
   }
   return absl::OkStatus();
 }

@@ -194,9 +194,9 @@ absl::Status CheckSameShards(const SamplerState& state, int64_t shards,
       ", and this one has shards=", shards,
       ", so the steps after it would be cut in another way: set shards=",
       state.shards, " to go on, on at most ", state.shards,
-      " ranks with different data. (A program that calls RestoreState itself "
-      "can "
-      "allow the difference by RestoreOptions.)"));
+      " ranks with different data. A job whose gradients are exact sets it as "
+      "gradients.shards. (A program that calls RestoreState itself can allow "
+      "the difference by RestoreOptions.)"));
 }
 
 }  // namespace lockstep

@@ -166,7 +166,11 @@ int Verify(Session& session, const std::function<absl::Status(Session&)>& train,
         options.ranks > 0 ? absl::StrCat(" on ", options.ranks, " of ",
                                          session.size(), " ranks")
                           : "",
-        ", all is the same"));
+        ", all is the same",
+        session.job().gradients.exact && options.ranks == 0 &&
+                session.size() > 1
+            ? " (--verify_ranks tries another number of ranks)"
+            : ""));
   }
   return kTrained;
 }

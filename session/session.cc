@@ -206,6 +206,11 @@ absl::Status Session::CallTrainer(
   Training& training = *training_;
   LOCKSTEP_RETURN_IF_ERROR(training.reports->Begin(
       training.registry, training.InThisSession(PluginContext())));
+  if (rank() == 0 && training.job.gradients.exact) {
+    Log(absl::StrCat("gradients are exact: each step has ",
+                     training.job.gradients.shards,
+                     " shards, on any number of ranks"));
+  }
   LOCKSTEP_RETURN_IF_ERROR(training.CallHooks(
       Phase::kOnStart,
       [&](SessionHooks& hooks) { return hooks.OnStart(*this); }));

@@ -123,7 +123,7 @@ class Step {
   // batch, including one without valid rows, because all ranks must add the
   // same names. If the job's gradients are exact, sums and weights are of the
   // batch's shard: call Add and AddWeight in the loop over the batches, and add
-  // nothing but 0 for a batch whose shard is -1.
+  // nothing but 0 for a batch whose shard is -1. A step has at most 1,000 sums.
   void Add(absl::string_view name, double sum);
 
   // The same for a sum that is divided by the sum of these weights, such as the
@@ -136,7 +136,9 @@ class Step {
   // Call it before Average.
   void AddWeight(int64_t weight);
 
-  // The weight of this rank, from the batches so far.
+  // The weight of this rank, from the batches so far. What enters the gradients
+  // should come from total_weight() or a batch instead, since this depends on
+  // the number of ranks.
   int64_t weight() const { return weight_; }
 
   // Averages the gradients with this step's weight (Gradients::Average), and

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +20,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -111,41 +113,60 @@ std::vector<const CheckpointSection*> InOrder(const CheckpointReader& reader) {
   return sections;
 }
 
-// Returns the first section that differs, and where it differs, or "" if all
-// sections are equal.
-absl::StatusOr<std::string> FirstDifference(const CheckpointReader& one,
-                                            const CheckpointReader& two) {
+// Returns how a section differs from that of the training with a restart, or ""
+// if both are equal.
+absl::StatusOr<std::string> DifferenceIn(const CheckpointSection& section,
+                                         const CheckpointReader& one,
+                                         const CheckpointReader& two) {
+  const CheckpointSection* const other = two.Find(section.name);
+  if (other == nullptr) return ", which is not there after a restart";
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string a, ReadAll(one, section));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string b, ReadAll(two, *other));
+  if (a == b) return "";
+  if (a.size() != b.size() || !section.dtype.has_value()) return ", somewhere";
+  const int64_t size = SizeOf(*section.dtype);
+  const int64_t at =
+      (std::mismatch(a.begin(), a.end(), b.begin()).first - a.begin()) / size;
+  const std::string without = ElementOf(section, a.substr(at * size, size));
+  const std::string with = ElementOf(section, b.substr(at * size, size));
+  return absl::StrCat(", from element ", at, " on",
+                      without.empty()
+                          ? ""
+                          : absl::StrCat(": ", without, " without, and ", with,
+                                         " with a restart"));
+}
+
+// Returns the first section that differs, and where it differs, and the names
+// of a few others, or "" if all sections are equal.
+absl::StatusOr<std::string> Differences(const CheckpointReader& one,
+                                        const CheckpointReader& two) {
+  constexpr size_t kMostNamed = 8;
+  std::string first;
+  std::vector<std::string> others;
+  const auto add = [&](const std::string& name, absl::string_view difference) {
+    if (first.empty()) {
+      first = absl::StrCat(name, difference);
+    } else {
+      others.push_back(name);
+    }
+  };
   for (const CheckpointSection* const section : InOrder(one)) {
     if (section->name == "job") continue;  // it may have been changed
-    const CheckpointSection* const other = two.Find(section->name);
-    if (other == nullptr) {
-      return absl::StrCat(section->name,
-                          ", which is not there after a restart");
-    }
-    LOCKSTEP_ASSIGN_OR_RETURN(const std::string a, ReadAll(one, *section));
-    LOCKSTEP_ASSIGN_OR_RETURN(const std::string b, ReadAll(two, *other));
-    if (a == b) continue;
-    if (a.size() != b.size() || !section->dtype.has_value()) {
-      return section->name;
-    }
-    const int64_t size = SizeOf(*section->dtype);
-    const int64_t at =
-        (std::mismatch(a.begin(), a.end(), b.begin()).first - a.begin()) / size;
-    const std::string without = ElementOf(*section, a.substr(at * size, size));
-    const std::string with = ElementOf(*section, b.substr(at * size, size));
-    return absl::StrCat(section->name, ", from element ", at, " on",
-                        without.empty()
-                            ? ""
-                            : absl::StrCat(": ", without, " without, and ",
-                                           with, " with a restart"));
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string difference,
+                              DifferenceIn(*section, one, two));
+    if (!difference.empty()) add(section->name, difference);
   }
   for (const CheckpointSection* const section : InOrder(two)) {
     if (one.Find(section->name) == nullptr) {
-      return absl::StrCat(section->name,
-                          ", which is only there after a restart");
+      add(section->name, ", which is only there after a restart");
     }
   }
-  return "";
+  if (others.empty()) return first;
+  const size_t count = others.size();
+  others.resize(std::min(count, kMostNamed));
+  return absl::StrCat(first, ". There are also differences in ",
+                      absl::StrJoin(others, ", "),
+                      count > kMostNamed ? " and others" : "");
 }
 
 // Returns true if a checkpoint has more than the sections that every training
@@ -178,7 +199,7 @@ absl::Status Compare(const std::string& one, const std::string& two,
         "verify: give them to MakeGradients or AddState");
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string difference,
-                            FirstDifference(*without, *with));
+                            Differences(*without, *with));
   if (difference.empty()) return absl::OkStatus();
   const bool has_fewer = options.ranks > 0 && options.ranks < session.size();
   return absl::FailedPreconditionError(absl::StrCat(
