@@ -512,19 +512,23 @@ TEST(ExactGradients, SumsAreAddedUpByShard) {
         sums.push_back(values[shard]);
         sums.push_back(static_cast<double>(shard));
       }
-      StepInput input;
-      input.weight = group.rank() + 1;
-      input.stop = group.rank() == 0;
-      input.sums = absl::MakeSpan(sums);
-      LOCKSTEP_ASSIGN_OR_RETURN(const StepResult all,
-                                single.gradients->AddUp(input));
-      EXPECT_EQ(all.weight, ranks * (ranks + 1) / 2);
-      EXPECT_EQ(all.stops, 1);
-      EXPECT_TRUE(all.any_more);
-      // (1e16 + 1) + (-1e16 + 1), and then 4
-      EXPECT_EQ(sums[0], 4);
-      EXPECT_EQ(sums[1], 28);
-      EXPECT_THAT(absl::MakeSpan(sums).subspan(2), Each(0));
+      for (const bool alone : {false, true}) {
+        std::vector<double> added = sums;
+        StepInput input;
+        input.weight = group.rank() + 1;
+        input.stop = group.rank() == 0;
+        input.sums = absl::MakeSpan(added);
+        LOCKSTEP_ASSIGN_OR_RETURN(const StepResult all,
+                                  alone ? AddUpStep(group, input, /*shards=*/8)
+                                        : single.gradients->AddUp(input));
+        EXPECT_EQ(all.weight, ranks * (ranks + 1) / 2);
+        EXPECT_EQ(all.stops, 1);
+        EXPECT_TRUE(all.any_more);
+        // (1e16 + 1) + (-1e16 + 1), and then 4
+        EXPECT_EQ(added[0], 4);
+        EXPECT_EQ(added[1], 28);
+        EXPECT_THAT(absl::MakeSpan(added).subspan(2), Each(0));
+      }
       return absl::OkStatus();
     });
   }
@@ -658,6 +662,14 @@ TEST(ExactGradients, SumsOfAnotherNumberAreRefused) {
             " of 6, one shard after another")));
     EXPECT_THAT(single.gradients->Average(input), refused);
     EXPECT_THAT(single.gradients->AddUp(input), refused);
+    EXPECT_THAT(AddUpStep(group, input, /*shards=*/6), refused);
+    EXPECT_THAT(AddUpStep(group, input, /*shards=*/10),
+                StatusIs(kInvalid, HasSubstr("but got shards=10")));
+    EXPECT_THAT(AddUpStep(group, input, /*shards=*/1),
+                StatusIs(kInvalid, HasSubstr("but got "
+                                             "GradientsOptions::shards=1")));
+    input.weight.reset();
+    EXPECT_THAT(AddUpStep(group, input), StatusIs(kInvalid));
     LOCKSTEP_RETURN_IF_ERROR(single.Average().status());
     EXPECT_EQ(single.gradient[0], 3);
     return absl::OkStatus();

@@ -76,6 +76,12 @@ int64_t ExactSum::SumsAfter(int64_t shards) const {
 absl::StatusOr<std::unique_ptr<const ExactSum>> MakeExactSum(
     int64_t shards, const Communicator& group) {
   if (shards == 0) return nullptr;
+  if (!IsShardCount(shards)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "GradientsOptions::shards should be 0 (what ranks bring is added up in "
+        "their order), 2^n or 3 * 2^n, such as 8, 12, 16 or 24, and at most ",
+        kMostShards, ", but got shards=", shards));
+  }
   if (shards < group.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "there should be at least as many shards as ranks, ", group.size(),

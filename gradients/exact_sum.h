@@ -70,8 +70,8 @@ class ExactSum {
 };
 
 // Returns the sum of a rank of a group, or null if there are no shards.
-// INVALID_ARGUMENT if there are more ranks than shards.
-// Requires: `shards` is 0 or IsShardCount(shards).
+//   INVALID_ARGUMENT  there is no tree of so many shards, or there are more
+//                     ranks
 absl::StatusOr<std::unique_ptr<const ExactSum>> MakeExactSum(
     int64_t shards, const Communicator& group);
 

@@ -1329,6 +1329,9 @@ TEST(Gradients, FrozenParametersAreLeftAlone) {
       LOCKSTEP_RETURN_IF_ERROR(model.gradients->BeginStep());
       EXPECT_THAT(model.gradients->SetFrozen("b", true),
                   StatusIs(kPrecondition));
+      EXPECT_TRUE(model.gradients->AreZero());
+      std::fill(model.of_a.begin(), model.of_a.end(), 1.0F);
+      EXPECT_EQ(model.gradients->AreZero(), step == 0);
       model.Fill(static_cast<float>(group.rank()));
       if (step == 0) model.gradients->MarkReady(1);
       LOCKSTEP_ASSIGN_OR_RETURN(const StepResult result, model.Average());

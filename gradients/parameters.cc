@@ -18,7 +18,6 @@
 #include "absl/types/span.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/fingerprint.h"
-#include "lockstep/base/shard_tree.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/gpu/cuda_api.h"
@@ -140,12 +139,6 @@ absl::Status CheckOverlaps(absl::Span<const Parameter> parameters) {
 
 absl::Status CheckShards(const GradientsOptions& options, Device device) {
   if (options.shards == 0) return absl::OkStatus();
-  if (!IsShardCount(options.shards)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "GradientsOptions::shards should be 0 (what ranks bring is added up in "
-        "their order), 2^n or 3 * 2^n, such as 8, 12, 16 or 24, and at most ",
-        kMostShards, ", but got shards=", options.shards));
-  }
   if (options.send_bf16) {
     return absl::InvalidArgumentError(
         "send_bf16 rounds what each rank sends, so that the sums of shards "

@@ -341,6 +341,7 @@ TEST_F(ExactErrors, VerifyFindsATrainerThatAddsUpOverParts) {
         }
         LOCKSTEP_RETURN_IF_ERROR(step.Average(all));
         model.sum[0] += model.sum_gradient[0];
+        model.count[0] = 2 * model.sum[0];
         return absl::OkStatus();
       });
     };
@@ -358,6 +359,8 @@ TEST_F(ExactErrors, VerifyFindsATrainerThatAddsUpOverParts) {
           Each(AllOf(Tells(absl::StatusCode::kFailedPrecondition,
                            "not go on exactly on 2 of 3 ranks: after 24 steps "
                            "the two differ in parameters/sum"),
+                     Tells(absl::StatusCode::kFailedPrecondition,
+                           "There are also differences in parameters/count"),
                      Tells(absl::StatusCode::kFailedPrecondition,
                            "docs/determinism.md"))));
     } else {

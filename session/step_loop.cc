@@ -591,8 +591,7 @@ absl::Status StepLoop::CheckInPart(absl::string_view name) const {
   }
   return absl::FailedPreconditionError(absl::StrCat(
       name, " comes outside of the loop over the batches of ", NameOfStep(),
-      ": with gradients.exact, sums and weights are of the shard of a batch, "
-      "so "
+      ": with gradients.exact, sums and weights are of the shard of a batch: "
       "call it in that loop, for each batch"));
 }
 

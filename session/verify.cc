@@ -208,16 +208,14 @@ absl::Status Compare(const std::string& one, const std::string& two,
                                " ranks")
                 : "",
       ": after ", 2 * options.steps, " steps the two differ in ", difference,
-      ". What differs, or what it comes "
-      "from, is not in the checkpoint, or not the same each time",
+      ". What differs, or what it comes from, is not in the checkpoint, or not "
+      "the same each time",
       !has_fewer ? ""
       : session.job().gradients.exact
-          ? ", or depends on the number of ranks: docs/determinism.md says "
-            "what "
-            "a trainer must keep for exact gradients"
+          ? ", or depends on the number of ranks: \"Exact training\" in "
+            "docs/determinism.md says what a trainer must keep"
           : ", or depends on the number of ranks, as sums do unless the job "
-            "has "
-            "gradients.exact = true"));
+            "has gradients.exact = true"));
 }
 
 // Stops a part of the verification if the whole was asked to stop.
