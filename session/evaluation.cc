@@ -76,8 +76,8 @@ absl::StatusOr<Evaluation> Evaluate(
   training.loaders.EndEvaluation(loader);
   Means means;
   if (read.ok()) {
-    read = training.AddUp(evaluation.samples, sums, "an evaluation",
-                          /*averaged=*/nullptr, means);
+    read = training.AddUp(evaluation.samples, WeightSources(), sums,
+                          "an evaluation", /*averaged=*/nullptr, means);
   }
   if (!read.ok()) {
     // Other ranks may wait for this one, so the training ends, whatever the

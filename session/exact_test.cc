@@ -50,6 +50,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::AnyOf;
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -274,6 +275,36 @@ TEST_F(ExactErrors, PartsWithoutRowsBringNothing) {
                     "rows");
 }
 
+// A step's weight would depend on which rank has the batches without AddWeight.
+TEST_F(ExactErrors, AllBatchesHaveAWeightOrNone) {
+  const std::string told =
+      "in step 1 of epoch 0, AddWeight was called for some batches that have "
+      "rows and not for others";
+  for (const int ranks : {1, 2, 4}) {
+    for (const bool skips : {false, true}) {
+      const auto in_step = [&](Step& step, Model& model, Gradients& gradients) {
+        for (const Batch& batch : step) {
+          model.AddGradients(batch);
+          const bool has_weight = step.number() == 1 && batch.shard() > 0;
+          if (has_weight || (step.number() == 1 && !skips)) {
+            step.AddWeight(batch.valid());
+          }
+        }
+        return step.Average(gradients);
+      };
+      const auto ended = RunJobs(
+          std::vector<std::string>(ranks, SmallJob()),
+          [&](Session& session) { return TrainSmall(session, in_step); });
+      if (skips) {
+        EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                                         HasSubstr(told))));
+      } else {
+        EXPECT_THAT(ended, Each(IsOk()));
+      }
+    }
+  }
+}
+
 TEST_F(ExactErrors, AnEvaluationBringsNothingForPartsWithoutRows) {
   const auto train = [](Session& session) -> absl::Status {
     LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
@@ -291,29 +322,41 @@ TEST_F(ExactErrors, AnEvaluationBringsNothingForPartsWithoutRows) {
 }
 
 // The trainer adds up in memory of its own, and gives all to the last part that
-// has rows.
-TEST_F(ExactErrors, ATrainerThatAddsUpOverPartsIsFound) {
-  int64_t steps = 0;
-  const auto add_up = [&](Step& step, Model& model, Gradients& gradients) {
-    float sum = 0;
-    ++steps;
-    for (const Batch& batch : step) {
-      sum += SumOf(batch) + 1;
-      if (batch.part() + 1 == step.parts()) model.sum_gradient[0] = sum;
-    }
-    return step.Average(gradients);
-  };
-  const auto ended = RunJobs({SmallJob()}, [&](Session& session) {
-    return TrainSmall(session, add_up);
-  });
-  EXPECT_THAT(
-      ended,
-      Each(StatusIs(
-          absl::StatusCode::kFailedPrecondition,
-          HasSubstr("in step 0 of epoch 3: in each of 10 steps, the gradients "
-                    "of this rank were 0 at the end of all shards that have "
-                    "rows but the last one"))));
-  EXPECT_EQ(steps, 10);  // a chance of 4^-10
+// has rows. It trains on, since this may be right.
+TEST_F(ExactErrors, ATrainerThatAddsUpOverPartsIsTold) {
+  for (const bool second : {false, true}) {
+    logged_.clear();
+    const auto train = [&](Session& session) -> absl::Status {
+      LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
+                                session.MakeLoader("train"));
+      Model first, other;
+      LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
+                                session.MakeGradients(first.parameters()));
+      LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const others,
+                                session.MakeGradients(other.parameters()));
+      for (const int64_t epoch : session.Epochs(*train, 10)) {
+        for (Step& step : session.Steps(*train, epoch)) {
+          float sum = 0;
+          for (const Batch& batch : step) {
+            sum += SumOf(batch) + 1;
+            if (second) first.AddGradients(batch);
+          }
+          if (!second) first.sum_gradient[0] = sum;
+          LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+          // The second model gets its gradients between the two calls.
+          if (second) other.sum_gradient[0] = sum;
+          LOCKSTEP_RETURN_IF_ERROR(step.Average(*others));
+        }
+      }
+      return absl::OkStatus();
+    };
+    EXPECT_THAT(RunJobs({SmallJob()}, train), Each(IsOk()));
+    EXPECT_THAT(logged_,
+                Contains(HasSubstr(absl::StrCat(
+                    "rank 0: in each of 10 steps, the gradients 'gradients",
+                    second ? " 2" : "", "' were 0 at the end of all shards"))))
+        << "a chance of 4^-10";
+  }
 }
 
 // Such a step has the right sum, and other bits on another number of ranks,
@@ -333,7 +376,7 @@ TEST_F(ExactErrors, VerifyFindsATrainerThatAddsUpOverParts) {
           if (batch.valid() == 0) continue;
           const float part = 1.0F / (3.0F + std::fmod(SumOf(batch), 7.0F));
           sum[0] += part;
-          model.count_gradient[0] += part;  // no watch sees what is wrong
+          model.count_gradient[0] += part;  // the log tells nothing
           if (adds_up && batch.shard() == all.shards().end - 1) {
             model.sum_gradient[0] = sum[0];
           }
@@ -523,6 +566,11 @@ TEST_F(OwnLoaders, NeedTheShardsOfTheJob) {
                        options.rank = 0;
                      }),
               wrong("has a sampler with shards=4, world=1, rank=0"));
+  EXPECT_THAT(RunOwn({20, 20},
+                     [](SamplerOptions& options) {
+                       options.replicas = options.data_stride = 2;
+                     }),
+              wrong(", replicas=2: let MakeLoader make"));
 }
 
 TEST_F(OwnLoaders, NeedTheSameStepsOnAllRanks) {
@@ -530,6 +578,67 @@ TEST_F(OwnLoaders, NeedTheSameStepsOnAllRanks) {
               Each(Tells(absl::StatusCode::kFailedPrecondition,
                          "this rank has no data in step 2 of epoch 0, which "
                          "other ranks have: with gradients.exact,")));
+}
+
+// ---- Verifications on other numbers of ranks.
+
+class Verifications : public ExactErrors {
+ protected:
+  // Verifies on each of these numbers of ranks, one after the other.
+  std::vector<absl::Status> Verify(
+      const std::vector<int64_t>& ranks,
+      const std::function<absl::Status(Session&, Step&)>& in_step) {
+    const auto train = [&](Session& session) {
+      return TrainSmall(session,
+                        [&](Step& step, Model& model, Gradients& gradients) {
+                          LOCKSTEP_RETURN_IF_ERROR(in_step(session, step));
+                          return AverageAllParts(step, model, gradients);
+                        });
+    };
+    return UseSessions(
+        std::vector<std::string>(4, SmallJob()),
+        [&](Session& session) -> absl::Status {
+          for (const int64_t each : ranks) {
+            VerifyOptions options;
+            options.steps = 2;
+            options.ranks = each;
+            LOCKSTEP_RETURN_IF_ERROR(VerifyRestart(session, train, options));
+            if (session.stop_requested()) {
+              return absl::InternalError("it should have stopped");
+            }
+          }
+          return absl::OkStatus();
+        });
+  }
+};
+
+TEST_F(Verifications, MayFollowEachOther) {
+  EXPECT_THAT(Verify({2, 3, 2, 4, 1, 3},
+                     [](Session&, Step&) { return absl::OkStatus(); }),
+              Each(IsOk()));
+}
+
+TEST_F(Verifications, EndOnAllRanksWhereOneFails) {
+  EXPECT_THAT(
+      Verify({2},
+             [](Session& session, Step&) {
+               return session.size() == 2 && session.rank() == 1
+                          ? absl::DataLossError("the mistake")
+                          : absl::OkStatus();
+             }),
+      Each(AnyOf(StatusIs(absl::StatusCode::kDataLoss, HasSubstr("mistake")),
+                 StatusIs(absl::StatusCode::kAborted, HasSubstr("mistake")))));
+}
+
+TEST_F(Verifications, StopOnAllRanks) {
+  EXPECT_THAT(Verify({2},
+                     [](Session& session, Step&) {
+                       if (session.size() == 2 && session.rank() == 1) {
+                         session.RequestStop();
+                       }
+                       return absl::OkStatus();
+                     }),
+              Each(StatusIs(absl::StatusCode::kCancelled)));
 }
 
 // ---- Sessions without gradients.

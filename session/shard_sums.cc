@@ -24,6 +24,12 @@ void ShardSums::Clear() {
 absl::Status ShardSums::EndPart(int64_t shard) {
   if (own_.begin == own_.end) return absl::OkStatus();
   LOCKSTEP_RETURN_IF_ERROR(part_.status());
+  if (shard >= own_.end || (shard >= 0 && shard < own_.begin)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a batch is of shard ", shard,
+                     ", and this rank has the shards ", own_.begin, " to ",
+                     own_.end - 1, ": its loader deals them to other ranks"));
+  }
   const size_t count = part_.values().size();
   while (sums_.size() < count) {
     const std::vector<double> none(static_cast<size_t>(shards()));

@@ -39,7 +39,8 @@ class ShardSums {
 
   // Adds the sums of the part to those of its shard, which is -1 for an empty
   // part. Without shards, it does nothing.
-  //   FAILED_PRECONDITION  a sum of an empty part is not 0
+  //   FAILED_PRECONDITION  a sum of an empty part is not 0, or the shard is
+  //                        another rank's
   //   and the errors of the part's Sums
   absl::Status EndPart(int64_t shard);
 

@@ -74,6 +74,15 @@ TEST(ShardSums, RefusesSumsOfEmptyParts) {
                                          HasSubstr("0 by the weight 2 from")));
 }
 
+TEST(ShardSums, RefusesShardsOfOtherRanks) {
+  for (const int64_t shard : {0, 1, 4, 100}) {
+    ShardSums sums({2, 4});
+    EXPECT_THAT(sums.EndPart(shard),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("this rank has the shards 2 to 3")));
+  }
+}
+
 TEST(ShardSums, TellsAWrongWeight) {
   ShardSums sums({0, 2});
   sums.part().Add("loss", 1, -1);

@@ -133,7 +133,8 @@ class Step {
   // Adds to the weight of this rank's gradients and sums: for instance, the
   // number of tokens of a batch, which must be 0 or more. If it is not called
   // in a step, the weight is the number of valid rows of the step's batches.
-  // Call it before Average.
+  // Call it before Average, and on all ranks or on none that has rows. With
+  // exact gradients, this holds for all batches, too.
   void AddWeight(int64_t weight);
 
   // The weight of this rank, from the batches so far. What enters the gradients

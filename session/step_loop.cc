@@ -394,6 +394,9 @@ absl::Status StepLoop::BeginStep() {
   rows_ = 0;
   sums_.Clear();
   weight_before_ = 0;
+  sources_ = WeightSources();
+  has_part_weight_ = false;
+  for (ShardWatch& watch : training_.watches) watch.BeginStep();
   step_.total_weight_ = 0;
   step_.means_ = {};
   if (training_.steps + 1 == training_.options.stop_after) {
@@ -448,7 +451,20 @@ absl::Status StepLoop::ReadNextPart() {
   return TakePart(*next, part_ + 1);
 }
 
-absl::Status StepLoop::EndPart() { return InStep(sums_.EndPart(shard_)); }
+absl::Status StepLoop::EndPart() {
+  if (std::exchange(has_part_weight_, false)) {
+    sources_.calls = true;
+  } else if (batch_->valid() > 0) {
+    sources_.rows = true;
+  }
+  return InStep(sums_.EndPart(shard_));
+}
+
+// Without shards, what a rank has added is of all of its batches.
+WeightSources StepLoop::SourcesOfWeight() const {
+  if (is_exact()) return sources_;
+  return {!is_weight_rows_, is_weight_rows_ && rows_ > 0};
+}
 
 void StepLoop::EndShard() {
   if (!is_exact() || shard_ < 0) return;
@@ -461,13 +477,22 @@ void StepLoop::EndShard() {
   }
 }
 
-absl::Status StepLoop::EndLastPart() {
-  LOCKSTEP_RETURN_IF_ERROR(EndPart());
-  EndShard();
-  for (ShardWatch& watch : training_.watches) {
-    LOCKSTEP_RETURN_IF_ERROR(InStep(watch.EndStep()));
+void StepLoop::EndLastShard(const Gradients& averaged) {
+  for (size_t i = 0; i < training_.watches.size(); ++i) {
+    ShardWatch& watch = training_.watches[i];
+    if (training_.gradients[i].get() != &averaged || !watch.is_on()) continue;
+    if (shard_ >= 0) {
+      watch.EndShard(step_.weight_ > weight_before_, averaged.AreZero());
+    }
+    if (!watch.EndStep()) continue;
+    training_.Log(absl::StrCat(
+        "rank ", training_.ranks.rank(), ": in each of ", watch.steps(),
+        " steps, the gradients '", averaged.groups()[0]->name(),
+        "' were 0 at the end of all shards but the last one. If the trainer "
+        "adds up those of several batches in memory of its own, other ranks "
+        "give other bits: let it add those of each batch in the loop over the "
+        "batches of a step; --verify --verify_ranks tells"));
   }
-  return absl::OkStatus();
 }
 
 absl::Status StepLoop::CheckAllParts(absl::string_view before) const {
@@ -491,9 +516,10 @@ absl::Status StepLoop::EndStep() {
     // Another rank may have called Average, so the name shows that this one has
     // not.
     int64_t weight = step_.weight_;
-    LOCKSTEP_RETURN_IF_ERROR(training_.AddUp(
-        weight, sums_, absl::StrCat(NameOfStep(), ", without Average"),
-        /*averaged=*/nullptr, means_));
+    LOCKSTEP_RETURN_IF_ERROR(
+        training_.AddUp(weight, sources_, sums_,
+                        absl::StrCat(NameOfStep(), ", without Average"),
+                        /*averaged=*/nullptr, means_));
     TakeSums(weight);
   }
   const SteadyTime ended = SteadyNow();
@@ -621,6 +647,7 @@ void StepLoop::AddWeight(int64_t weight) {
         "what rows weigh"));
   }
   if (!allowed.ok()) return Fail(allowed);
+  has_part_weight_ = true;
   if (std::exchange(is_weight_rows_, false)) step_.weight_ = 0;
   step_.weight_ = std::min(step_.weight_ + weight, kMostWeight + 1);
 }
@@ -634,11 +661,13 @@ absl::Status StepLoop::Average(Gradients& gradients) {
   // The sums of the step travel with the gradients of its first model.
   int64_t weight = step_.weight_;
   Means unused;
-  absl::Status averaged = is_first ? EndLastPart() : absl::OkStatus();
+  absl::Status averaged = is_first ? EndPart() : absl::OkStatus();
+  EndLastShard(gradients);
   if (averaged.ok()) {
-    averaged = training_.AddUp(
-        weight, is_first ? sums_ : ShardSums(training_.shards()), NameOfStep(),
-        &gradients, is_first ? means_ : unused);
+    averaged =
+        training_.AddUp(weight, is_first ? SourcesOfWeight() : WeightSources(),
+                        is_first ? sums_ : ShardSums(training_.shards()),
+                        NameOfStep(), &gradients, is_first ? means_ : unused);
   }
   averages_.emplace_back(called, SteadyNow());
   if (averaged.ok() && is_first) TakeSums(weight);

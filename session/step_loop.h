@@ -110,9 +110,11 @@ class StepLoop {
   absl::Status ReadNextPart();
   // Gives the sums of the present part to its shard.
   absl::Status EndPart();
-  // Watches the gradients of the present shard, which has ended.
+  WeightSources SourcesOfWeight() const;
+  // The present shard has ended: watches the gradients of all models.
   void EndShard();
-  absl::Status EndLastPart();
+  // The same for the last shard and one model, which is averaged now.
+  void EndLastShard(const Gradients& averaged);
   // Returns OK if all batches of the step have come.
   absl::Status CheckAllParts(absl::string_view before) const;
   absl::Status EndStep();
@@ -153,6 +155,8 @@ class StepLoop {
   ShardSums sums_;                // that the trainer has added in this step
   int64_t unread_ = 0;            // samples of this loop that could not be read
   bool is_weight_rows_ = true;
+  bool has_part_weight_ = false;  // AddWeight was called for the present part
+  WeightSources sources_;         // of all parts
   // If gradients are exact, the shard of the present part, and the weight of
   // the shards before it.
   int64_t shard_ = -1, weight_before_ = 0;

@@ -306,7 +306,8 @@ absl::Status Training::CheckShards(const Loader& loader) const {
   if (!job.gradients.exact) return absl::OkStatus();
   const SamplerOptions& sampler = loader.sampler_options();
   if (sampler.cut.shards == job.gradients.shards &&
-      sampler.cut.world == ranks.size() && sampler.rank == ranks.rank()) {
+      sampler.cut.world == ranks.size() && sampler.rank == ranks.rank() &&
+      sampler.replicas == 1) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(
@@ -316,21 +317,24 @@ absl::Status Training::CheckShards(const Loader& loader) const {
       ranks.rank(), ", but ", loaders.Describe(loader),
       " has a sampler with shards=", sampler.cut.shards,
       ", world=", sampler.cut.world, ", rank=", sampler.rank,
+      ", replicas=", sampler.replicas,
       ": let MakeLoader make the loader, without replicas, or give its sampler "
       "these numbers (CutOptions, SamplerOptions)"));
 }
 
-absl::Status Training::AddUp(int64_t& weight, const ShardSums& by_shard,
-                             absl::string_view what, Gradients* averaged,
-                             Means& means) {
+absl::Status Training::AddUp(int64_t& weight, const WeightSources& sources,
+                             const ShardSums& by_shard, absl::string_view what,
+                             Gradients* averaged, Means& means) {
   const Sums& sums = by_shard.part();
   LOCKSTEP_RETURN_IF_ERROR(CheckSums(sums, what));
   means.values.assign(sums.values().begin(), sums.values().end());
-  // The elements of each shard are the request to finish, which comes with the
-  // first one, the sums, and the weights of those sums that have one.
-  elements_.clear();
+  // The elements of each shard are three numbers of the rank, which come with
+  // its first shard, the sums, and the weights of those sums that have one.
+  enum : size_t { kFinishes, kCalls, kRows, kFirstSum };
+  elements_ = {finish_requested ? 1.0 : 0.0, sources.calls ? 1.0 : 0.0,
+               sources.rows ? 1.0 : 0.0};
   for (int64_t i = 0; i < by_shard.shards(); ++i) {
-    elements_.push_back(i == 0 && finish_requested ? 1 : 0);
+    if (i > 0) elements_.resize(elements_.size() + kFirstSum);
     by_shard.AppendTo(i, elements_);
   }
   const size_t count = elements_.size() / by_shard.shards();
@@ -355,12 +359,19 @@ absl::Status Training::AddUp(int64_t& weight, const ShardSums& by_shard,
         "and add the same sums (Step::Add, Sums::Add) in the same order");
   }
   LOCKSTEP_RETURN_IF_ERROR(added.status());
-  auto next = elements_.begin() + 1;
+  if (elements_[kCalls] > 0 && elements_[kRows] > 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "in ", what,
+        ", AddWeight was called for some batches that have rows and not for "
+        "others, so the step's weight would count different things: call it "
+        "for each batch, also with 0"));
+  }
+  auto next = elements_.begin() + kFirstSum;
   for (Metric& sum : means.values) sum.value = *next++;
   means.weights.assign(next, elements_.begin() + count);
   weight = added->weight;
   Divide(sums, weight, means);
-  Agree(added->stops, static_cast<int64_t>(elements_[0]));
+  Agree(added->stops, static_cast<int64_t>(elements_[kFinishes]));
   return absl::OkStatus();
 }
 

@@ -47,6 +47,13 @@ struct Means {
   std::vector<double> weights;
 };
 
+// The sources of the weight of a step on a rank. If there are both on any
+// ranks, the weight counts different things.
+struct WeightSources {
+  bool calls = false;  // the trainer has called AddWeight
+  bool rows = false;   // there are rows for which it has not
+};
+
 // Thread-safety: RequestStop and Log may be called on any thread. All other
 // functions must be called on one thread.
 struct Training {
@@ -128,8 +135,9 @@ struct Training {
   // all ranks. Sets `weight` to the total. The ranks compare `what`. It
   // averages `averaged`, too, if this is not null.
   // Requires: EndPart was called for all parts of the sums.
-  absl::Status AddUp(int64_t& weight, const ShardSums& by_shard,
-                     absl::string_view what, Gradients* averaged, Means& means);
+  absl::Status AddUp(int64_t& weight, const WeightSources& sources,
+                     const ShardSums& by_shard, absl::string_view what,
+                     Gradients* averaged, Means& means);
 
   // Takes in gradients that were made, or whose step has ended: watches their
   // groups, and logs when they travel once the steps have decided it.

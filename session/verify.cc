@@ -27,7 +27,9 @@
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
+#include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
+#include "lockstep/collective/operation.h"
 #include "lockstep/collective/work.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/plugin/job.h"
@@ -177,14 +179,15 @@ bool HasState(const CheckpointReader& reader) {
 }
 
 // Makes a group of the first ranks, of which this is one. The name of a group
-// is used once, so a number follows it if the verification is not the first.
+// is used once, so a number follows it if the verification is not the first one
+// of these ranks.
 absl::StatusOr<std::unique_ptr<Communicator>> SplitFirst(Communicator& group,
                                                          int64_t ranks) {
   std::vector<int> members(ranks);
   std::iota(members.begin(), members.end(), 0);
   for (int64_t number = 1;; ++number) {
-    absl::StatusOr<std::unique_ptr<Communicator>> split =
-        group.Split(absl::StrCat("verification ", number), members);
+    absl::StatusOr<std::unique_ptr<Communicator>> split = group.Split(
+        absl::StrCat("verification on ", ranks, " ranks, ", number), members);
     if (!absl::IsAlreadyExists(split.status())) return split;
   }
 }
@@ -277,10 +280,10 @@ absl::Status TrainUntil(Session& session, const Part& ranks, int64_t steps,
       "VerifyOptions::steps), or train for longer"));
 }
 
-// Goes on from the checkpoint, on the first ranks alone.
-absl::Status GoOnWithFewer(Session& session, const std::string& path,
-                           const std::function<absl::Status(Session&)>& train,
-                           const VerifyOptions& options) {
+// Goes on from the checkpoint, on the first ranks, of which this is one.
+absl::Status TrainFirst(Session& session, const std::string& path,
+                        const std::function<absl::Status(Session&)>& train,
+                        const VerifyOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto host_group,
                             SplitFirst(session.host_group(), options.ranks));
   std::unique_ptr<Communicator> group;
@@ -294,6 +297,32 @@ absl::Status GoOnWithFewer(Session& session, const std::string& path,
                     options.change);
 }
 
+// The same, while the other ranks wait. If one is asked to stop, all return
+// CANCELLED.
+absl::Status GoOnWithFewer(Session& session, const std::string& path,
+                           const std::function<absl::Status(Session&)>& train,
+                           const VerifyOptions& options) {
+  absl::Status status;
+  if (session.rank() < options.ranks) {
+    status = TrainFirst(session, path, train, options);
+    if (!status.ok() && !absl::IsCancelled(status)) return status;
+  } else if (session.rank() == session.size() - 1) {
+    session.Log(absl::StrCat("the other ranks wait while the first ",
+                             options.ranks, " go on"));
+  }
+  std::vector<int64_t> stops = {status.ok() && !session.stop_requested() ? 0
+                                                                         : 1};
+  CallOptions call;
+  call.name = "the end of the training on fewer ranks";
+  call.deadline = absl::InfiniteDuration();  // a training may take any time
+  const Buffer buffer = BufferOf(stops);
+  LOCKSTEP_RETURN_IF_ERROR(Wait(
+      session.host_group().AllReduce(buffer, buffer, ReduceOp::kMax, call)));
+  if (!status.ok() || stops[0] == 0) return status;
+  return absl::CancelledError(
+      "the verification was asked to stop, before a comparison");
+}
+
 absl::Status VerifyAt(Session& session, const std::string& path,
                       const std::function<absl::Status(Session&)>& train,
                       const VerifyOptions& options) {
@@ -305,11 +334,10 @@ absl::Status VerifyAt(Session& session, const std::string& path,
       TrainUntil(session, all, 2 * steps, without, train, nullptr));
   LOCKSTEP_RETURN_IF_ERROR(
       TrainUntil(session, all, steps, with, train, nullptr));
-  const bool has_fewer = options.ranks > 0 && options.ranks < session.size();
-  if (!has_fewer) {
+  if (options.ranks == 0 || options.ranks == session.size()) {
     LOCKSTEP_RETURN_IF_ERROR(
         TrainUntil(session, all, 2 * steps, with, train, options.change));
-  } else if (session.rank() < options.ranks) {
+  } else {
     LOCKSTEP_RETURN_IF_ERROR(GoOnWithFewer(session, with, train, options));
   }
   if (session.rank() == 0) {
@@ -317,8 +345,6 @@ absl::Status VerifyAt(Session& session, const std::string& path,
   }
   CallOptions call;
   call.name = "the end of the comparison";
-  // Ranks that do not go on wait for the others, which may take any time.
-  if (has_fewer) call.deadline = absl::InfiniteDuration();
   return Wait(session.host_group().Barrier(call));
 }
 

@@ -42,7 +42,9 @@ struct VerifyOptions {
 //   FAILED_PRECONDITION  the results differ; names the first section of the
 //                        checkpoint that differs
 //   INVALID_ARGUMENT     the training has fewer steps
-//   CANCELLED            RequestStop was called for this session on any rank
+//   CANCELLED            RequestStop was called for this session on any rank;
+//                        a rank that waits for others passes it on when they
+//                        have ended
 //   and the errors of Session::Run
 absl::Status VerifyRestart(Session& session,
                            const std::function<absl::Status(Session&)>& train,
