@@ -20,6 +20,7 @@
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/mutex.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
@@ -639,6 +640,36 @@ TEST_F(Verifications, StopOnAllRanks) {
                        return absl::OkStatus();
                      }),
               Each(StatusIs(absl::StatusCode::kCancelled)));
+}
+
+// A rank that waits for the others passes its stop on when they come.
+TEST_F(Verifications, ARankThatWaitsMayBeStopped) {
+  Mutex mutex;
+  Session* waits = nullptr;
+  const auto in_step = [&](Session& session, Step&) {
+    const MutexLock lock(mutex);
+    if (session.size() == 2 && session.rank() == 0) waits->RequestStop();
+    return absl::OkStatus();
+  };
+  const auto train = [&](Session& session) {
+    return TrainSmall(session,
+                      [&](Step& step, Model& model, Gradients& gradients) {
+                        LOCKSTEP_RETURN_IF_ERROR(in_step(session, step));
+                        return AverageAllParts(step, model, gradients);
+                      });
+  };
+  const auto ended = UseSessions(
+      std::vector<std::string>(3, SmallJob()), [&](Session& session) {
+        if (session.rank() == 2) {
+          const MutexLock lock(mutex);
+          waits = &session;
+        }
+        VerifyOptions options;
+        options.steps = 2;
+        options.ranks = 2;
+        return VerifyRestart(session, train, options);
+      });
+  EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kCancelled)));
 }
 
 // ---- Sessions without gradients.

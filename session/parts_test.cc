@@ -179,6 +179,39 @@ TEST_F(PartsTest, ShardsAreTheSameOnAnyNumberOfRanks) {
   }
 }
 
+// The weight of a step would else count rows and something else.
+TEST_F(PartsTest, AWeightCountsOneThingOnAllRanks) {
+  for (const bool differs : {false, true}) {
+    const auto ended = RunParts(2, 2, [&](Session& session) -> absl::Status {
+      LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
+                                session.MakeLoader("train"));
+      Model model;
+      LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
+                                session.MakeGradients(model.parameters()));
+      for (Step& step : session.Steps(*train, 0)) {
+        for (const Batch& batch : step) {
+          model.AddGradients(batch);
+          // One call is for all batches of the rank.
+          if (batch.part() == 1 && (!differs || session.rank() == 1)) {
+            step.AddWeight(5);
+          }
+        }
+        LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+        EXPECT_EQ(step.total_weight(), 10);
+      }
+      return absl::OkStatus();
+    });
+    if (differs) {
+      EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                                       HasSubstr("AddWeight was called for "
+                                                 "some batches that have rows "
+                                                 "and not for others"))));
+    } else {
+      EXPECT_THAT(ended, Each(IsOk()));
+    }
+  }
+}
+
 TEST_F(PartsTest, ACheckpointGoesOnWithAsManyShards) {
   const auto one_step = [](Session& session) -> absl::Status {
     LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));

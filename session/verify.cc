@@ -310,15 +310,18 @@ absl::Status GoOnWithFewer(Session& session, const std::string& path,
     session.Log(absl::StrCat("the other ranks wait while the first ",
                              options.ranks, " go on"));
   }
-  std::vector<int64_t> stops = {status.ok() && !session.stop_requested() ? 0
-                                                                         : 1};
+  CallOptions wait;
+  wait.name = "the end of the training on fewer ranks";
+  wait.deadline = absl::InfiniteDuration();  // a training may take any time
+  LOCKSTEP_RETURN_IF_ERROR(Wait(session.host_group().Barrier(wait)));
+  const bool stops = !status.ok() || session.stop_requested();
+  std::vector<int64_t> all_stops = {stops ? 1 : 0};
+  const Buffer buffer = BufferOf(all_stops);
   CallOptions call;
-  call.name = "the end of the training on fewer ranks";
-  call.deadline = absl::InfiniteDuration();  // a training may take any time
-  const Buffer buffer = BufferOf(stops);
+  call.name = "requests to stop";
   LOCKSTEP_RETURN_IF_ERROR(Wait(
       session.host_group().AllReduce(buffer, buffer, ReduceOp::kMax, call)));
-  if (!status.ok() || stops[0] == 0) return status;
+  if (!status.ok() || all_stops[0] == 0) return status;
   return absl::CancelledError(
       "the verification was asked to stop, before a comparison");
 }
