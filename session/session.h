@@ -158,6 +158,8 @@ class Session {
   // Joins the ranks, makes the groups, and compares the job's text over all
   // ranks. The registry must have all parts that the job names.
   //   FAILED_PRECONDITION  the ranks have different jobs, which it shows
+  //   INVALID_ARGUMENT     the job's gradients are exact, and there are more
+  //                        ranks than shards
   //   and the errors of World::FromEnvironment and Job::MakeGroup
   // If Create fails on one rank after it has joined the others, they learn of
   // it at once. If the host has given the world, they learn of it only when
@@ -230,10 +232,15 @@ class Session {
   // Makes the Gradients of these parameters on the job's group, and owns them.
   // The parameters, and a loss scale, are in checkpoints. The session begins
   // the steps, and Step::Average averages. A trainer of several models calls it
-  // once for each. Requires that the parameters stay in their place until Train
-  // returns. Returns the errors of Gradients::Create, and
-  //   UNIMPLEMENTED  they are on a device, and the group moves only the host's
-  //                  memory
+  // once for each. If the job's gradients are exact, they have its shards, and
+  // GradientsOptions::shards is left out. Requires that the parameters stay in
+  // their place until Train returns. Returns the errors of Gradients::Create,
+  // and
+  //   INVALID_ARGUMENT  GradientsOptions::shards is set, and the job has
+  //   another
+  //                     number of shards
+  //   UNIMPLEMENTED     they are on a device, and the group moves only the
+  //                     host's memory
   absl::StatusOr<Gradients*> MakeGradients(std::vector<Parameter> parameters,
                                            GradientsOptions options = {});
 

@@ -133,8 +133,10 @@ class Step {
   // Adds to the weight of this rank's gradients and sums: for instance, the
   // number of tokens of a batch, which must be 0 or more. If it is not called
   // in a step, the weight is the number of valid rows of the step's batches.
-  // Call it before Average, and on all ranks or on none that has rows. With
-  // exact gradients, this holds for all batches, too.
+  // Call it before Average. In a step, it is called on all ranks that have rows
+  // or on none, and if gradients are exact, for all batches that have rows or
+  // for none. Otherwise the weight would count different things, so the step
+  // fails with FAILED_PRECONDITION on all ranks.
   void AddWeight(int64_t weight);
 
   // The weight of this rank, from the batches so far. What enters the gradients
