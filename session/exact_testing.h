@@ -336,7 +336,7 @@ struct ExactJob {
                   own,
                   "}\ndataset = {name = \"made\", size = 500, broken_every = "
                   "97}\n");
-    const std::string text = absl::StrCat(
+    std::string text = absl::StrCat(
         "[gradients]\nexact = ", exact ? "true" : "false",
         "\nshards = ", shards,
         "\n[progress]\nevery = \"0s\"\n[loader.train]\nnum_workers = 0\nseed = "
