@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/gradients/gradients.h"
@@ -478,6 +479,7 @@ TEST_F(PartsTest, AStepThatIsLeftInAPartDoesNotCount) {
           if (epoch == 0 && step.number() == 1 && batch.part() == 1) break;
         }
         if (epoch == 0 && step.number() == 1) break;
+        const MutexLock lock(mutex_);
         steps.push_back(absl::StrCat(epoch, ".", step.number()));
       }
     }
