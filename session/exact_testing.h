@@ -40,7 +40,8 @@ namespace lockstep {
 
 inline constexpr int64_t kExactInputs = 8;
 inline constexpr int64_t kExactHidden = 12;
-inline constexpr double kExactRate = 0.2;  // at the beginning
+inline constexpr int64_t kExactTable = 10'000;  // more than the smallest bucket
+inline constexpr double kExactRate = 0.2;       // at the beginning
 
 // ---- The data.
 
@@ -108,19 +109,21 @@ inline absl::Status RegisterMade(PluginRegistry& registry) {
 
 // ---- The model.
 
-// A layer of rectified sums, and a sum of these.
+// A layer of rectified sums, and a sum of these and of an element of a table,
+// which the row chooses.
 struct ExactModel {
-  std::vector<float> hidden, hidden_bias, output, output_bias;
+  std::vector<float> hidden, hidden_bias, output, table;
   absl::Span<float> hidden_gradient, hidden_bias_gradient, output_gradient,
-      output_bias_gradient;
+      table_gradient;
   std::vector<float> momentum;
 
   ExactModel()
       : hidden(kExactInputs * kExactHidden),
         hidden_bias(kExactHidden),
         output(kExactHidden),
-        output_bias(1),
-        momentum(hidden.size() + hidden_bias.size() + output.size() + 1) {
+        table(kExactTable),
+        momentum(hidden.size() + hidden_bias.size() + output.size() +
+                 table.size()) {
     Random random(RandomKey(9, 9, 0), 0);
     for (float& each : hidden)
       each = static_cast<float>(random.Uniform()) - 0.5F;
@@ -132,7 +135,7 @@ struct ExactModel {
     return {{"hidden", BufferOf(hidden)},
             {"hidden_bias", BufferOf(hidden_bias)},
             {"output", BufferOf(output)},
-            {"output_bias", BufferOf(output_bias)}};
+            {"table", BufferOf(table)}};
   }
 
   absl::Status Bind(const Gradients& gradients) {
@@ -140,15 +143,16 @@ struct ExactModel {
     LOCKSTEP_ASSIGN_OR_RETURN(hidden_bias_gradient,
                               gradients.Of<float>("hidden_bias"));
     LOCKSTEP_ASSIGN_OR_RETURN(output_gradient, gradients.Of<float>("output"));
-    LOCKSTEP_ASSIGN_OR_RETURN(output_bias_gradient,
-                              gradients.Of<float>("output_bias"));
+    LOCKSTEP_ASSIGN_OR_RETURN(table_gradient, gradients.Of<float>("table"));
     return absl::OkStatus();
   }
 
   // Returns the loss of a row, and adds its gradients if `adds` is true.
   double Row(const float* x, bool adds) {
     float active[kExactHidden];
-    float result = output_bias[0];
+    const auto chosen =
+        static_cast<size_t>(std::fabs(x[5]) * 1e6F) % table.size();
+    float result = table[chosen];
     for (size_t j = 0; j < kExactHidden; ++j) {
       float sum = hidden_bias[j];
       for (size_t i = 0; i < kExactInputs; ++i) {
@@ -160,7 +164,7 @@ struct ExactModel {
     const float wanted = x[0] * x[1] - x[2] * x[3] + 0.3F * x[4];
     const float error = result - wanted;
     if (adds) {
-      output_bias_gradient[0] += error;
+      table_gradient[chosen] += error;
       for (size_t j = 0; j < kExactHidden; ++j) {
         output_gradient[j] += error * active[j];
         if (active[j] <= 0) continue;
@@ -187,7 +191,7 @@ struct ExactModel {
     update(hidden, hidden_gradient);
     update(hidden_bias, hidden_bias_gradient);
     update(output, output_gradient);
-    update(output_bias, output_bias_gradient);
+    update(table, table_gradient);
   }
 };
 
@@ -229,7 +233,7 @@ inline std::string DigestOfAll(const ExactModel& model,
                                const std::vector<double>& told) {
   std::string all;
   for (const std::vector<float>* const part :
-       {&model.hidden, &model.hidden_bias, &model.output, &model.output_bias,
+       {&model.hidden, &model.hidden_bias, &model.output, &model.table,
         &model.momentum}) {
     all.append(reinterpret_cast<const char*>(part->data()),
                part->size() * sizeof(float));
