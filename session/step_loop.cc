@@ -517,7 +517,7 @@ absl::Status StepLoop::EndStep() {
     // not.
     int64_t weight = step_.weight_;
     LOCKSTEP_RETURN_IF_ERROR(
-        training_.AddUp(weight, sources_, sums_,
+        training_.AddUp(weight, SourcesOfWeight(), sums_,
                         absl::StrCat(NameOfStep(), ", without Average"),
                         /*averaged=*/nullptr, means_));
     TakeSums(weight);
