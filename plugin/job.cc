@@ -80,8 +80,8 @@ void CheckTime(const Config& table, absl::string_view key, absl::Duration time,
                     least, ", and longer times")});
 }
 
-// Adds an error if an option of a table is wrong, at the place of the first of
-// the keys that the error names.
+// Adds an error if an option of a table is wrong, at the place of the key that
+// the error names or, without one, at that of the table.
 void CheckOptions(const Config& job, absl::string_view name,
                   const absl::Status& status,
                   std::initializer_list<absl::string_view> keys,
